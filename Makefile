@@ -1,0 +1,59 @@
+# All chores. Needs Python 3.11+ (another one than python3: make PYTHON=python3.12 ...), Java 17+ and make.
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+CODE := $(wildcard src tests bench examples)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-quick lint format bench machine test-tools
+
+help: ## Lists all chores.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## Makes .venv with the pinned versions; does nothing while pyproject.toml and constraints.txt stay as they are.
+
+demo: $(STAMP) ## Shows Penstock at work: producers, consumers, a kill, and a table of what was lost (0) and stored twice (0).
+	@$(RUN) -m penstock.demo $(ARGS)
+
+test: lint test-tools ## Everything: lint, then all tests (quick, spark, services, long); under 20 minutes.
+	@$(RUN) -m pytest $(ARGS)
+
+test-quick: $(STAMP) ## The tests that need nothing but Python; under 2 minutes, to be run often.
+	@$(RUN) -m pytest -m quick $(ARGS)
+
+lint: $(STAMP) ## Style, formatting and types: ruff and mypy --strict.
+	@$(RUN) -m ruff check $(CODE)
+	@$(RUN) -m ruff format --check $(CODE)
+	@$(RUN) -m mypy $(CODE)
+
+format: $(STAMP) ## Formats the code and mends what ruff can mend by itself.
+	@$(RUN) -m ruff check --fix-only $(CODE)
+	@$(RUN) -m ruff format $(CODE)
+
+bench: $(STAMP) ## Measures the log and prints a table and one JSON object, as python -m bench.log does.
+	@$(RUN) -m bench.log --json $(ARGS)
+
+$(STAMP): pyproject.toml constraints.txt | machine
+	@test -x $(RUN) || $(PYTHON) -m venv $(VENV) || { \
+		rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment (Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
+	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# What must be there before anything is installed; one sentence where it is not.
+machine:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Penstock needs Python 3.11 or newer, and $(PYTHON) is $$(command -v $(PYTHON) >/dev/null && $(PYTHON) --version 2>&1 || echo missing): install one, or name it: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@PYTHONPATH=src $(PYTHON) -m penstock.java
+
+# Some tests of crashes need strace and mkfs.ext4; without them they are skipped, and say so.
+test-tools:
+	@missing=; PATH="$$PATH:/usr/sbin:/sbin"; \
+	command -v strace >/dev/null || missing="$$missing strace"; \
+	command -v mkfs.ext4 >/dev/null || missing="$$missing e2fsprogs"; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null && exit 0; fi; \
+	echo "not installed:$$missing; the tests that need them are skipped"

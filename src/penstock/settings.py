@@ -1,0 +1,254 @@
+"""Every setting and its default, on one page.
+
+A value is looked for in four places; the last one found wins: the default, `penstock.toml`, the environment, a flag.
+
+    penstock.toml                 environment                       flag
+    [spark]                       PENSTOCK_SPARK_MASTER=local[2]    load_settings({"spark.master": "local[2]"})
+    master = "local[2]"
+
+`penstock.toml` is the one that PENSTOCK_CONFIG names, else the one in the current folder or the nearest parent.
+A name nobody knows is an error, never ignored. Reading settings starts no JVM and touches nothing but that file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import SettingsFileError, SettingValueError, UnknownSetting
+
+FILE_NAME = "penstock.toml"
+FILE_VARIABLE = "PENSTOCK_CONFIG"
+
+
+def _setting(default: Any, expected: str, is_allowed: Callable[[Any], bool] | None = None) -> Any:
+    """A field whose values are checked: `expected` says in an error what would have been right."""
+    return field(default=default, metadata={"expected": expected, "is_allowed": is_allowed})
+
+
+def _matches(pattern: str) -> Callable[[Any], bool]:
+    return lambda value: re.fullmatch(pattern, value) is not None
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """Where events are kept."""
+
+    url: str = _setting("dir:./data/log", "dir:PATH, such as dir:./data/log", _matches(r"[a-z]+:.+"))
+    """Where the log is. A relative path counts from the folder of `penstock.toml`, if there is one."""
+
+    def __post_init__(self) -> None:
+        _check_section("log", self)
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """How Spark is run."""
+
+    master: str = _setting(
+        "local[*]",
+        "local, local[CORES], local[*], spark://HOST:PORT, yarn or k8s://URL",
+        _matches(r"local(\[[^\]]+\])?|(spark|k8s)://.+|yarn"),
+    )
+    """Where jobs run: threads of this process (`local[*]`: all cores), or a cluster."""
+
+    shuffle_partitions: int = _setting(4, "a whole number of at least 1, such as 4", lambda value: value >= 1)
+    """Into how many pieces data is cut by a shuffle. Kept in streaming checkpoints, so it does not follow the cores."""
+
+    driver_memory: str = _setting("2g", "a number and k, m, g or t, such as 2g", _matches(r"[1-9][0-9]*[kmgt]"))
+    """The heap of the JVM; with a local master all work happens in it."""
+
+    thread_stack: str = _setting("4m", "a number and k or m, such as 4m", _matches(r"[1-9][0-9]*[km]"))
+    """The stack of each JVM thread (-Xss). Plans of long queries are deep."""
+
+    ui: bool = _setting(False, "true or false")
+    """Whether Spark's own web pages are served. With a local master they are bound to loopback."""
+
+    log_level: str = _setting(
+        "ERROR",
+        "OFF, ERROR, WARN, INFO or DEBUG",
+        lambda value: value in ("OFF", "ERROR", "WARN", "INFO", "DEBUG"),
+    )
+    """The least serious thing that Spark prints."""
+
+    conf: Mapping[str, str] = field(
+        default_factory=dict, hash=False, metadata={"expected": 'a table, such as { "spark.executor.cores" = "2" }'}
+    )
+    """Any other setting of Spark by its full name; wins over what Penstock would set."""
+
+    def __post_init__(self) -> None:
+        _check_section("spark", self)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings, one object per concern."""
+
+    log: LogSettings = field(default_factory=LogSettings)
+    spark: SparkSettings = field(default_factory=SparkSettings)
+    file: Path | None = None
+    """The `penstock.toml` that was read, or None where there was none."""
+
+
+SECTIONS: Mapping[str, type[LogSettings] | type[SparkSettings]] = {"log": LogSettings, "spark": SparkSettings}
+
+
+def known_settings() -> dict[str, Field[Any]]:
+    """Every setting by its full name, such as `log.url`."""
+    return {f"{section}.{each.name}": each for section, kind in SECTIONS.items() for each in fields(kind)}
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a setting: `log.url` is PENSTOCK_LOG_URL."""
+    return f"PENSTOCK_{name.replace('.', '_').upper()}"
+
+
+def load_settings(
+    overrides: Mapping[str, object] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Settings:
+    """The settings in force here: defaults, then `penstock.toml`, then the environment, then `overrides`.
+
+    `overrides` are flags by full name (`{"log.url": "dir:/srv/log"}`); a None among them means "not given".
+    Raises SettingsFileError, UnknownSetting or SettingValueError, each with the place where the culprit is written.
+    """
+    environment = os.environ if environment is None else environment
+    file = find_file(environment, directory or Path.cwd())
+    found: dict[str, object] = {}
+    if file is not None:
+        found["log.url"] = LogSettings.url
+        found.update(_read_file(file))
+        found["log.url"] = _beside(file, str(found["log.url"]))
+    found.update(_read_environment(environment))
+    found.update(_read_overrides(overrides or {}))
+    return Settings(
+        log=LogSettings(**_section_of(found, "log")), spark=SparkSettings(**_section_of(found, "spark")), file=file
+    )
+
+
+def find_file(environment: Mapping[str, str], directory: Path) -> Path | None:
+    """The `penstock.toml` that counts in `directory`, or None."""
+    named = environment.get(FILE_VARIABLE)
+    if named:
+        if not Path(named).is_file():
+            raise SettingsFileError(Path(named), f"no such file (named by {FILE_VARIABLE})")
+        return Path(named).absolute()
+    directory = directory.absolute()
+    places = (folder / FILE_NAME for folder in (directory, *directory.parents))
+    return next((place for place in places if place.is_file()), None)
+
+
+def _read_file(path: Path) -> dict[str, object]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsFileError(path, str(error)) from error
+    found: dict[str, object] = {}
+    for section, values in tree.items():
+        where = _place_in_file(path, text, section, None)
+        if section not in SECTIONS:
+            raise UnknownSetting(section, where, [*SECTIONS])
+        if not isinstance(values, dict):
+            raise SettingValueError(section, where, f"a section: [{section}] on a line of its own", values)
+        for key, value in values.items():
+            name = f"{section}.{key}"
+            found[name] = _checked(name, value, _place_in_file(path, text, section, key))
+    return found
+
+
+def _read_environment(environment: Mapping[str, str]) -> dict[str, object]:
+    names = {variable_of(name): name for name in known_settings()}
+    found: dict[str, object] = {}
+    for variable, text in environment.items():
+        if variable in names:
+            where = f"environment variable {variable}"
+            found[names[variable]] = _from_text(names[variable], text, where)
+        elif variable.startswith(tuple(f"{variable_of(section)}_" for section in SECTIONS)):
+            raise UnknownSetting(variable, "in the environment", [*names])
+    return found
+
+
+def _read_overrides(overrides: Mapping[str, object]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    where = "given on the command line"
+    for name, value in overrides.items():
+        if name not in known_settings():
+            raise UnknownSetting(name, where, [*known_settings()])
+        if value is not None:
+            found[name] = _from_text(name, value, where) if isinstance(value, str) else _checked(name, value, where)
+    return found
+
+
+def _from_text(name: str, text: str, where: str) -> object:
+    """A value from a place that only holds text; what is not a string there is written as in TOML."""
+    setting = known_settings().get(name)
+    if setting is None or isinstance(setting.default, str):
+        return _checked(name, text, where)
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    return _checked(name, value, where)
+
+
+def _checked(name: str, value: object, where: str) -> object:
+    """The value as the setting keeps it, if it has the setting's type and is allowed."""
+    setting = known_settings().get(name)
+    if setting is None:
+        raise UnknownSetting(name, where, [*known_settings()])
+    expected = setting.metadata["expected"]
+    if name == "spark.conf":
+        flat = _flat(value) if isinstance(value, Mapping) else {}
+        if not isinstance(value, Mapping) or not all(isinstance(each, str | int | float) for each in flat.values()):
+            raise SettingValueError(name, where, expected, value)
+        return {key: str(each).lower() if isinstance(each, bool) else str(each) for key, each in flat.items()}
+    # type(), not isinstance: True is an int to Python, but nobody means it as a number of partitions.
+    is_allowed = setting.metadata["is_allowed"] or (lambda _: True)
+    if type(value) is not type(setting.default) or not is_allowed(value):
+        raise SettingValueError(name, where, expected, value)
+    return value
+
+
+def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """`{"spark.executor.cores": 2}` for the tables inside tables that TOML makes of a name without quotes."""
+    flat: dict[str, object] = {}
+    for key, value in table.items():
+        flat.update(_flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
+    return flat
+
+
+def _check_section(section: str, settings: LogSettings | SparkSettings) -> None:
+    for each in fields(settings):
+        _checked(f"{section}.{each.name}", getattr(settings, each.name), f"given to {type(settings).__name__}")
+
+
+def _section_of(found: Mapping[str, object], section: str) -> dict[str, Any]:
+    return {name.partition(".")[2]: value for name, value in found.items() if name.startswith(f"{section}.")}
+
+
+def _beside(file: Path, url: str) -> str:
+    """A relative `dir:` address, counted from the folder of the file it is written in."""
+    return f"dir:{file.parent / url.removeprefix('dir:')}" if url.startswith("dir:") else url
+
+
+def _place_in_file(path: Path, text: str, section: str, key: str | None) -> str:
+    """`file:line` of a section or of a key in it; only the file where the line is written in an unusual way."""
+    current = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line)
+        if header:
+            current = header[1].replace('"', "").replace(" ", "")
+        is_section = current == section or re.match(rf"\s*{re.escape(section)}\s*[.=]", line) is not None
+        if is_section and (key is None or re.match(rf"\s*(\w+\.)?\"?{re.escape(key)}\"?\s*[.=]", line)):
+            return f"{path}:{number}"
+        if header and key is not None and current == f"{section}.{key}":
+            return f"{path}:{number}"
+    return str(path)

@@ -1,0 +1,122 @@
+"""Spark, set up well: the one place that builds a session.
+
+Each setting stands beside the reason for it. What is set here can be changed by `[spark]` in `penstock.toml`,
+and anything at all by its full name under `[spark.conf]`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.java import require_java
+from penstock.settings import SparkSettings
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+LOOPBACK = "127.0.0.1"
+LOG4J_FILE = Path(__file__).with_name("log4j2.properties")
+
+# The JVM says this of the vector module that Spark always asks for; it is no news and cannot be turned off.
+NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
+
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_starting = threading.Lock()
+
+
+def session(settings: SparkSettings | None = None, *, name: str = "penstock") -> SparkSession:
+    """The Spark session of this process, started if there is none yet.
+
+    A process has one JVM: where a session runs already, it is returned as it is and `settings` change nothing.
+    With a local master nothing listens on any other address than loopback. Raises JavaMissing before anything starts.
+    `stop()` ends the jobs, and a later call starts anew in the same JVM, which ends with the process.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    settings = settings or SparkSettings()
+    with _starting:
+        if SparkContext._active_spark_context is None:
+            _prepare_environment(settings)
+            conf = SparkConf(loadDefaults=False).setAppName(name).setAll([*configuration(settings).items()])
+            SparkContext(conf=conf, gateway=None if SparkContext._gateway else _start_jvm(conf))
+        return SparkSession.builder.getOrCreate()
+
+
+def configuration(settings: SparkSettings) -> dict[str, str]:
+    """What the session is started with, by Spark's own names."""
+    driver_options = (
+        f"-Xss{settings.thread_stack}",
+        f"-Dlog4j2.configurationFile={LOG4J_FILE.as_uri()}",
+        f"-Dpenstock.log_level={settings.log_level}",
+        f"-Dpenstock.log_level_tasks={'OFF' if settings.log_level == 'ERROR' else settings.log_level}",
+    )
+    found = {
+        "spark.master": settings.master,
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": " ".join(driver_options),
+        "spark.executor.extraJavaOptions": f"-Xss{settings.thread_stack}",
+        # 200 pieces, Spark's default, cost more to schedule than a laptop's data costs to compute.
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        # The same log gives the same answer on every machine, whatever its zone.
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": str(settings.ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # A Python source is told the filters of a query only if this is on: the log skips pieces by them.
+        "spark.sql.python.filterPushdown.enabled": "true",
+        # Sealed segments carry a checksum per page; a flipped bit is an error, never a wrong row.
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+        # State on disk with small changelogs, instead of in the heap with whole snapshots.
+        "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+    if is_local(settings.master):
+        found["spark.driver.host"] = found["spark.driver.bindAddress"] = LOOPBACK
+        # The default forks `readlink` a hundred times per micro-batch on a local disk.
+        found["spark.sql.streaming.checkpointFileManagerClass"] = _CHECKPOINTS
+    return found | dict(settings.conf)
+
+
+def is_local(master: str) -> bool:
+    """Whether all work happens in this process's own JVM."""
+    return master.startswith("local")
+
+
+def _prepare_environment(settings: SparkSettings) -> None:
+    """What Spark reads from the environment instead of its configuration."""
+    if is_local(settings.master):
+        # Without it Spark's web pages listen on every address, and a host name is looked up with two warnings.
+        os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+        # Else workers start the system's Python and find no pyarrow.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _start_jvm(conf: SparkConf) -> JavaGateway:
+    """Starts the JVM with its standard error passed on line by line, except for the one line that is noise."""
+    from pyspark.java_gateway import launch_gateway
+
+    require_java()
+    reading, writing = os.pipe()
+    threading.Thread(target=_pass_on, args=(reading,), name="spark-stderr", daemon=True).start()
+    try:
+        return launch_gateway(conf, popen_kwargs={"stderr": writing})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(writing)
+
+
+def _pass_on(reading: int) -> None:
+    with open(reading, "rb") as lines:
+        for line in lines:
+            if line != NOISE:
+                os.write(2, line)

@@ -1,0 +1,45 @@
+"""What every test may ask for: one Spark session per test process, and the cases that lie beside the repository."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent
+SLOWER_MARKS = ("spark", "services", "long")
+LONG_TIMEOUT_SECONDS = 900
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test without any other mark is quick; a long one may take its time."""
+    for item in items:
+        if not any(item.get_closest_marker(mark) for mark in SLOWER_MARKS):
+            item.add_marker(pytest.mark.quick)
+        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The Spark session of this test process, with two cores. A test that asks for it carries the mark `spark`."""
+    from penstock.settings import SparkSettings
+    from penstock.spark import session
+
+    started = session(SparkSettings(master="local[2]", shuffle_partitions=2), name="penstock-tests")
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def cases() -> Path:
+    """The folder of cases that nobody here wrote; the test is skipped where it is not beside the repository."""
+    folder = ROOT.parent / "shared" / "cases"
+    if not folder.is_dir():
+        pytest.skip("the folder ../shared/cases is not beside the repository")
+    return folder
