@@ -1,0 +1,148 @@
+"""A frame: some consecutive records of one partition, with everything needed to know that they are whole.
+
+    segment   header (64 bytes), then frames
+    frame     header (104 bytes), hours of event time, padding, Arrow record batch, padding
+
+Everything begins at a multiple of 64 bytes. The checksum (CRC32C) covers the frame and, though they are not stored
+in it, the segment's random id and the frame's own position: a frame copied from elsewhere, or left over from an
+earlier life of the same disk blocks, never passes for a frame of this place.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import google_crc32c
+import pyarrow as pa
+
+from penstock.log.hours import Hours
+
+ALIGNMENT = 64
+MAGIC = b"PnFr"
+FRAME_BYTES_MAX = 64 << 20
+"""Larger batches are split; a length above twice this is no length but damage."""
+
+RECORDS = 1
+"""Kind of frame: records."""
+OPENING = 2
+"""Kind of frame: the first of each segment; holds what the log remembers of its producers."""
+CLOSING = 3
+"""Kind of frame: the last of a full segment; the next segment goes on at its offset."""
+
+PREDECESSORS_DURABLE = 1
+"""Flag: everything before this frame was on disk when it was written, so a bad frame before it is damage."""
+
+_HEADER = struct.Struct("<4sIIBBHIIqqqq16sIHHqqII")
+_SEED = struct.Struct("<QQ")
+_HOURS = struct.Struct("<ii")
+HEADER_BYTES = _HEADER.size
+
+NO_PRODUCER = bytes(16)
+
+
+class Frame(NamedTuple):
+    """What a frame's header says, and where the frame lies."""
+
+    position: int
+    length: int
+    kind: int
+    flags: int
+    schema_version: int
+    epoch: int
+    records: int
+    base_offset: int
+    appended_us: int
+    arrived_min: int
+    arrived_max: int
+    producer: bytes
+    producer_epoch: int
+    first_sequence: int
+    last_sequence: int
+    hours: Hours
+    payload_start: int
+    """Counted from the frame's position."""
+    payload_length: int
+    crc: int
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.records
+
+    @property
+    def end_position(self) -> int:
+        return self.position + self.length
+
+
+def encode_frame(
+    segment_id: int,
+    position: int,
+    payload: pa.Buffer,
+    *,
+    kind: int,
+    base_offset: int,
+    epoch: int,
+    records: int = 0,
+    flags: int = 0,
+    schema_version: int = 0,
+    appended_us: int = 0,
+    arrived_min: int = 0,
+    arrived_max: int = 0,
+    producer: bytes = NO_PRODUCER,
+    producer_epoch: int = 0,
+    first_sequence: int = 0,
+    last_sequence: int = 0,
+    hours: Hours = (),
+) -> list[bytes | memoryview]:
+    """The chunks of bytes to write at `position`, in order."""
+    payload_start = _aligned(HEADER_BYTES + _HOURS.size * len(hours))
+    length = _aligned(payload_start + payload.size)
+    rest = _HEADER.pack(
+        MAGIC, 0, length, kind, flags, schema_version, epoch, records, base_offset,
+        appended_us, arrived_min, arrived_max, producer, producer_epoch, len(hours), 0, first_sequence, last_sequence, payload.size, 0,
+    )[8:] + b"".join(_HOURS.pack(*span) for span in hours)  # fmt: skip
+    rest += bytes(payload_start - len(rest) - 8)
+    padding = bytes(length - payload_start - payload.size)
+    crc = google_crc32c.value(_SEED.pack(segment_id, position))
+    for chunk in (rest, payload, padding):
+        crc = google_crc32c.extend(crc, chunk)
+    return [MAGIC + struct.pack("<I", crc) + rest, memoryview(payload), padding]
+
+
+def decode_header(chunk: bytes, at: int, position: int) -> Frame | None:
+    """The header at `at` in the chunk, which lies at `position` in the file. None if it cannot be one.
+
+    It says where the frame ends, but only `is_whole` says whether to believe it. The chunk must hold the whole
+    header with its hours; None too if it is too short for that.
+    """
+    if at + HEADER_BYTES > len(chunk) or chunk[at : at + 4] != MAGIC:
+        return None
+    (
+        _, crc, length, kind, flags, schema_version, epoch, records, base_offset,
+        appended_us, arrived_min, arrived_max, producer, producer_epoch, hours_count, _, first_sequence, last_sequence, payload_length, _,
+    ) = _HEADER.unpack_from(chunk, at)  # fmt: skip
+    hours_end = at + HEADER_BYTES + _HOURS.size * hours_count
+    payload_start = _aligned(HEADER_BYTES + _HOURS.size * hours_count)
+    if length > 2 * FRAME_BYTES_MAX or length != _aligned(payload_start + payload_length) or hours_end > len(chunk):
+        return None
+    hours = tuple(_HOURS.iter_unpack(chunk[at + HEADER_BYTES : hours_end])) if hours_count else ()
+    return Frame(
+        position, length, kind, flags, schema_version, epoch, records, base_offset,
+        appended_us, arrived_min, arrived_max, producer, producer_epoch, first_sequence, last_sequence, hours, payload_start, payload_length, crc,
+    )  # fmt: skip
+
+
+HEADER_BYTES_MAX = 4096
+"""A header with its hours never needs more."""
+
+
+def is_whole(segment_id: int, frame: Frame, content: pa.Buffer) -> bool:
+    """Whether `content`, the frame's bytes, are those that were written at this very place."""
+    if content.size != frame.length:
+        return False
+    seed = google_crc32c.value(_SEED.pack(segment_id, frame.position))
+    return bool(google_crc32c.extend(seed, content.slice(8)) == frame.crc)
+
+
+def _aligned(length: int) -> int:
+    return -(-length // ALIGNMENT) * ALIGNMENT

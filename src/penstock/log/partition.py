@@ -1,0 +1,229 @@
+"""A partition: an ordered, append-only sequence of records, written by any number of processes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.clock import Clock
+from penstock.errors import ArrivalRefused, PenstockError
+from penstock.log import cut, reading
+from penstock.log.committed_end import End
+from penstock.log.frame import FRAME_BYTES_MAX, NO_PRODUCER
+from penstock.log.hours import hours_of
+from penstock.log.manifest import FILE_NAME as MANIFEST
+from penstock.log.manifest import Manifest, read_manifest
+from penstock.log.reading import ARRIVED, Ranges
+from penstock.log.segment import Segment, hot_bases, segment_path
+from penstock.log.tail import Sequences, Tail
+
+if TYPE_CHECKING:
+    from penstock.log.topic import Topic
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What became of a batch."""
+
+    base_offset: int
+    """Offset of the first record that was stored."""
+    count: int
+    """How many were stored."""
+    duplicates: int
+    """How many were stored before already, by the same producer."""
+    arrived_us: int
+
+
+class Partition:
+    """One ordered part of a topic.
+
+    `append` returns once the records are on disk (with durability="disk"); only then can readers see them. A killed
+    process leaves at most a torn tail, which the next one cuts off. Any number of threads and processes may use a
+    partition at once, but a handle does not survive a fork.
+    """
+
+    def __init__(self, topic: Topic, number: int, directory: Path, clock: Clock) -> None:
+        self.topic = topic
+        self.number = number
+        self.directory = directory
+        self.place = f"{topic.name}/{number}"
+        self._clock = clock
+        self._tail = Tail(topic.name, number, directory, clock)
+        self._lock = threading.Lock()
+        self._hot: dict[int, Segment] = {}
+        self._manifest: tuple[tuple[int, int], Manifest] | None = None
+
+    # --- writing ---
+
+    def append(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        arrived: pa.Array | None = None,
+        producer: bytes | None = None,
+        producer_epoch: int = 0,
+        sequences: Sequences | None = None,
+    ) -> Appended:
+        """Stores the batch behind everything there is, and returns when it is safe.
+
+        `arrived` brings arrival times along instead of taking them from the clock; they may not decrease, nor go back
+        before what is there. With a `producer`, records whose sequence was stored before are left out.
+        """
+        batch, schema_version = self.topic.fit(batch)
+        given = batch.num_rows
+        definition = self.topic.definition
+        with self._tail.exclusive() as end:
+            self._tail.check_writable()
+            if producer is not None and sequences is not None:
+                assert len(sequences) == given, (len(sequences), given)
+                skip = self._tail.stored_before(end, producer, producer_epoch, sequences)
+                batch, sequences = batch.slice(skip), sequences[skip:]
+                arrived = None if arrived is None else arrived.slice(skip)
+            first = end.offset
+            now_us = max(self._clock(), end.arrived_us)
+            for start, rows in _frame_rows(batch):
+                part, stamps = batch.slice(start, rows), (now_us, now_us)
+                hours = hours_of(part.column(definition.event_time) if definition.event_time else None)
+                if arrived is not None:
+                    part, stamps = self._with_arrival(part, arrived.slice(start, rows), end.arrived_us)
+                payload = part.serialize()
+                if end.offset > end.segment_base and end.position + payload.size > definition.segment_bytes:
+                    end = self._tail.roll(end)
+                    self.topic.log.seal_soon(self)
+                end = self._tail.add(
+                    end,
+                    payload,
+                    records=rows,
+                    is_synced=definition.durability == "disk",
+                    schema_version=schema_version,
+                    arrived_min=stamps[0],
+                    arrived_max=stamps[1],
+                    hours=hours,
+                    producer=producer or NO_PRODUCER,
+                    producer_epoch=producer_epoch,
+                    first_sequence=0 if sequences is None else int(sequences[start]),
+                    last_sequence=0 if sequences is None else int(sequences[start + rows - 1]),
+                )
+        if end.durable_position < end.position:
+            self.topic.log.sync_soon(self)
+        return Appended(first, batch.num_rows, given - batch.num_rows, end.arrived_us)
+
+    def roll(self) -> bool:
+        """Closes the active segment, so that it can be sealed. False if it holds nothing."""
+        with self._tail.exclusive() as end:
+            self._tail.check_writable()
+            if end.offset == end.segment_base:
+                return False
+            self._tail.roll(end)
+            return True
+
+    def sync(self) -> None:
+        """With durability="os": makes everything appended so far safe. Otherwise there is nothing to do."""
+        with self._tail.exclusive() as end:
+            if end.durable_position < end.position:
+                self._tail.check_writable()
+                self._tail.sync(end)
+
+    def close(self) -> None:
+        """Lets go of all files. With durability="os" everything is synced first."""
+        if self.topic.definition.durability == "os":
+            with suppress(PenstockError, OSError):
+                self.sync()
+        self._tail.close()
+        with self._lock:
+            self._hot.clear()
+
+    # --- where it begins and ends ---
+
+    @property
+    def end_path(self) -> Path:
+        """The file that changes with every commit: watch it to be woken."""
+        return self._tail.end_path
+
+    def end(self) -> End:
+        """The committed end: offsets below `end().offset` can be read. Cheap."""
+        return self._tail.end()
+
+    def start_offset(self) -> int:
+        """The first offset that retention has left."""
+        return self.manifest().start_offset
+
+    def manifest(self) -> Manifest:
+        """What is sealed, as of now. Read again only when it changed."""
+        try:
+            status = os.stat(self.directory / MANIFEST)
+        except FileNotFoundError:
+            return Manifest()
+        version = (status.st_ino, status.st_mtime_ns)
+        if self._manifest is None or self._manifest[0] != version:
+            self._manifest = (version, read_manifest(self.directory))
+        return self._manifest[1]
+
+    def hot_segments(self, end: End) -> list[Segment]:
+        """The segments that are not sealed, in order; the last is active.
+
+        FileNotFoundError if one was sealed at this moment: ask again.
+        """
+        bases = hot_bases(self.directory)  # Before the manifest: what is sealed in between is then left out below.
+        sealed_end = self.manifest().sealed_end
+        with self._lock:
+            found = []
+            for base in bases:
+                if sealed_end <= base <= end.segment_base:
+                    if base not in self._hot:
+                        self._hot[base] = Segment(segment_path(self.directory, base))
+                    found.append(self._hot[base])
+            for base in [base for base in self._hot if base < sealed_end]:
+                del self._hot[base]  # A reader may still be in it; the last reference closes the file.
+            return found
+
+    # --- reading ---
+
+    def read(
+        self,
+        start: int,
+        stop: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        arrived: Ranges = None,
+        event_time: Ranges = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Records from `start` up to `stop` as Arrow batches; see `penstock.log.reading.read`."""
+        return reading.read(self, start, stop, columns=columns, arrived=arrived, event_time=event_time)
+
+    def pieces(self, start: int, stop: int | None = None) -> list[reading.Piece]:
+        """The frames and row groups that hold these offsets. Reads no records."""
+        return reading.pieces(self, start, stop)
+
+    def offset_at(self, arrived_us: int) -> int:
+        """The first offset that arrived at this moment or later; the end if none did."""
+        return cut.offset_at(self, arrived_us)
+
+    # --- helpers ---
+
+    def _with_arrival(
+        self, batch: pa.RecordBatch, arrived: pa.Array, after_us: int
+    ) -> tuple[pa.RecordBatch, tuple[int, int]]:
+        """The batch, with its arrivals as a column unless they are all the same."""
+        arrived = arrived.cast(ARRIVED)
+        stamps = np.asarray(arrived.view(pa.int64()))
+        low, high = int(stamps[0]), int(stamps[-1])
+        if low < after_us or (np.diff(stamps) < 0).any():
+            raise ArrivalRefused(self.place, low, after_us)
+        return (batch if low == high else batch.append_column("_arrived", arrived)), (low, high)
+
+
+def _frame_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, int]]:
+    """Cuts a batch into pieces that fit a frame."""
+    if batch.num_rows:
+        rows = max(1, batch.num_rows * FRAME_BYTES_MAX // max(batch.nbytes, 1))
+        for start in range(0, batch.num_rows, rows):
+            yield start, min(rows, batch.num_rows - start)

@@ -1,0 +1,71 @@
+"""What a partition remembers of its producers, so that a retry stores nothing twice.
+
+Sequences of one producer never restart. A record whose sequence is not greater than the last one stored is a
+duplicate. An epoch only fences: once a newer one has written, an older one is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import struct
+from typing import NamedTuple
+
+from penstock.log.frame import NO_PRODUCER, OPENING, RECORDS, Frame
+
+_ENTRY = struct.Struct("<16sIqq")
+FORGOTTEN_AFTER_US = 7 * 24 * 3600 * 1_000_000
+"""A producer unheard of for this long, and not named by the user, is dropped when a segment is opened."""
+
+_NAMED = 0x80
+"""Bit of an id's first byte: the user named this producer, so it is never forgotten."""
+
+
+def named_producer(name: str) -> bytes:
+    """The id of the producer that users know by this name, in every process and for ever."""
+    digest = hashlib.blake2b(name.encode(), digest_size=16).digest()
+    return bytes([digest[0] | _NAMED]) + digest[1:]
+
+
+def new_producer() -> bytes:
+    """An id for a producer without a name."""
+    token = secrets.token_bytes(16)
+    return bytes([token[0] & ~_NAMED]) + token[1:]
+
+
+class Remembered(NamedTuple):
+    """What is known of one producer."""
+
+    epoch: int
+    last_sequence: int
+    seen_us: int
+
+
+class Producers:
+    """The last sequence and epoch of each producer. Kept in memory, and in the opening frame of each segment."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[bytes, Remembered] = {}
+
+    def get(self, producer: bytes) -> Remembered | None:
+        return self._by_id.get(producer)
+
+    def observe(self, frame: Frame, payload: bytes = b"") -> None:
+        """Takes in the next frame of the partition."""
+        if frame.kind == OPENING:
+            self._by_id = {entry[0]: Remembered(*entry[1:]) for entry in _ENTRY.iter_unpack(payload)}
+        elif frame.kind == RECORDS and frame.producer != NO_PRODUCER:
+            self._by_id[frame.producer] = Remembered(frame.producer_epoch, frame.last_sequence, frame.appended_us)
+
+    def forget_before(self, now_us: int) -> None:
+        self._by_id = {
+            producer: seen
+            for producer, seen in self._by_id.items()
+            if producer[0] & _NAMED or seen.seen_us >= now_us - FORGOTTEN_AFTER_US
+        }
+
+    def to_bytes(self) -> bytes:
+        return b"".join(_ENTRY.pack(producer, *seen) for producer, seen in self._by_id.items())
+
+    def __len__(self) -> int:
+        return len(self._by_id)

@@ -1,0 +1,163 @@
+"""Sealed segments: Parquet files, checked against the checksum of the whole file before anything trusts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import CorruptionError
+from penstock.log.files import TEMPORARY_SUFFIX, publish_file
+from penstock.log.hours import hours_of
+from penstock.log.manifest import RowGroup, SealedSegment
+
+SUFFIX = ".parquet"
+ROW_GROUP_ROWS = 128 * 1024
+"""Small enough that a slice of event time reads little, large enough that Spark reads at full speed."""
+CHECK_BYTES = 4 << 20
+
+_checked: dict[str, tuple[int, int, int, int]] = {}
+_checked_lock = threading.Lock()
+
+
+def write_sealed(
+    path: Path,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    start: int,
+    stop: int,
+    appended_us: int,
+    event_time: str | None,
+    is_compacted: bool = False,
+) -> SealedSegment:
+    """Writes the records as a durable Parquet file. A crash leaves at most a temporary file."""
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    groups: list[RowGroup] = []
+    reached = start
+    with pq.ParquetWriter(
+        temporary,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        version="2.6",
+        write_page_checksum=True,
+        write_page_index=True,
+        store_decimal_as_integer=True,
+        use_dictionary=[f.name for f in schema if f.name not in ("_offset", "_arrived")],
+        column_encoding={"_offset": "DELTA_BINARY_PACKED", "_arrived": "DELTA_BINARY_PACKED"},
+    ) as writer:
+        for table in _row_groups(batches, schema):
+            group = _describe(table, reached, event_time)
+            writer.write_table(table, row_group_size=table.num_rows)
+            groups.append(group)
+            reached = group.stop
+        if groups:  # Offsets that compaction removed at the end still belong to the last group.
+            groups[-1] = RowGroup(**{**groups[-1].__dict__, "stop": stop})
+        about = {
+            "start": start,
+            "stop": stop,
+            "appended_us": appended_us,
+            "is_compacted": is_compacted,
+            "row_groups": [[g.start, g.stop, g.rows, g.arrived_min, g.arrived_max, g.hours] for g in groups],
+        }
+        writer.add_key_value_metadata({"penstock": json.dumps(about)})
+    publish_file(temporary, path)
+    return describe_file(path)
+
+
+def describe_file(path: Path) -> SealedSegment:
+    """What a sealed file says of itself, with its checksum as it is now."""
+    with path.open("rb", buffering=0) as file:
+        metadata = pq.read_metadata(file)
+        about = json.loads(metadata.metadata[b"penstock"])
+        groups = tuple(
+            RowGroup(
+                first,
+                last,
+                rows,
+                metadata.row_group(number).total_byte_size,
+                low,
+                high,
+                tuple((a, b) for a, b in hours),
+            )
+            for number, (first, last, rows, low, high, hours) in enumerate(about["row_groups"])
+        )
+        rows = sum(group.rows for group in groups)
+        assert rows == metadata.num_rows, (path, rows, metadata.num_rows)
+        return SealedSegment(
+            path.name,
+            about["start"],
+            about["stop"],
+            rows,
+            path.stat().st_size,
+            _checksum(file.fileno()),
+            about["appended_us"],
+            groups,
+            about["is_compacted"],
+        )
+
+
+def read_row_groups(
+    path: Path, crc32c: int, numbers: Sequence[int], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The columns of some row groups, with _offset and _arrived. Columns that the file lacks are left out."""
+    check_once(path, crc32c)
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        present = set(file.schema_arrow.names)
+        wanted = [*(name for name in columns if name in present), "_offset", "_arrived"]
+        yield from file.iter_batches(ROW_GROUP_ROWS, row_groups=list(numbers), columns=wanted)
+
+
+def check_once(path: Path, crc32c: int) -> None:
+    """Compares the whole file with its checksum, once per process and version of the file.
+
+    FileNotFoundError if it is gone, CorruptionError if a single bit differs.
+    """
+    status = path.stat()
+    version = (status.st_ino, status.st_size, status.st_mtime_ns, crc32c)
+    with _checked_lock:
+        if _checked.get(str(path)) == version:
+            return
+    with path.open("rb", buffering=0) as file:
+        if _checksum(file.fileno()) != crc32c:
+            raise CorruptionError(path, "the checksum of the file does not match")
+    with _checked_lock:
+        _checked[str(path)] = version
+
+
+def _checksum(fd: int) -> int:
+    crc, position = 0, 0
+    while chunk := os.pread(fd, CHECK_BYTES, position):
+        crc = google_crc32c.extend(crc, chunk)
+        position += len(chunk)
+    return crc
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    gathered: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        gathered.append(batch.select(schema.names))
+        rows += batch.num_rows
+        while rows >= ROW_GROUP_ROWS:
+            table = pa.Table.from_batches(gathered).cast(schema)
+            yield table.slice(0, ROW_GROUP_ROWS)
+            gathered = table.slice(ROW_GROUP_ROWS).to_batches()
+            rows -= ROW_GROUP_ROWS
+    if rows:
+        yield pa.Table.from_batches(gathered).cast(schema)
+
+
+def _describe(table: pa.Table, start: int, event_time: str | None) -> RowGroup:
+    arrived = np.asarray(table.column("_arrived").combine_chunks().view(pa.int64()))
+    times = table.column(event_time).combine_chunks() if event_time else None
+    stop = table.column("_offset")[-1].as_py() + 1
+    return RowGroup(start, stop, table.num_rows, table.nbytes, int(arrived.min()), int(arrived.max()), hours_of(times))

@@ -1,0 +1,284 @@
+"""A topic: events of one kind, kept in order in one or more partitions."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.durations import parse_duration
+from penstock.errors import TopicDeleted
+from penstock.log.compaction import Compacted, compact
+from penstock.log.cut import Offsets, cut
+from penstock.log.definition import FILE_NAME, TopicDefinition, read_definition, write_definition
+from penstock.log.files import locked
+from penstock.log.keys import partition_of
+from penstock.log.partition import Appended, Partition
+from penstock.log.reading import ARRIVED, Ranges
+from penstock.log.retention import Removed, retain
+from penstock.log.schema import upgrade
+from penstock.log.sealed import check_once
+from penstock.log.sealing import seal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.log.log import Log
+    from penstock.log.producer import Producer
+
+_UNCHANGED: Any = object()
+Routed = tuple[int, pa.RecordBatch, npt.NDArray[np.int64]]
+"""A partition, its records, and where in the batch they stood."""
+
+
+class Topic:
+    """A handle on one topic. Any number of threads and processes may have one; none survives a fork.
+
+    The handle follows changes that other processes make to the topic (`refresh`).
+    """
+
+    def __init__(self, log: Log, definition: TopicDefinition) -> None:
+        self.log = log
+        self.name = definition.name
+        self.directory = log.topics_directory / definition.name
+        self._definition = definition
+        self._version = self._file_version()
+        self._turn = itertools.count(secrets.randbelow(1 << 16))
+        self.partitions = tuple(
+            Partition(self, number, self.directory / str(number), log.clock) for number in range(definition.partitions)
+        )
+
+    def __repr__(self) -> str:
+        return f"Topic({self.name!r}, partitions={len(self.partitions)})"
+
+    # --- what it is ---
+
+    @property
+    def definition(self) -> TopicDefinition:
+        return self._definition
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The current columns, without the log's own."""
+        return self._definition.schema
+
+    @property
+    def schema_version(self) -> int:
+        return self._definition.schema_version
+
+    def refresh(self) -> bool:
+        """Takes over a change made by another process. True if there was one."""
+        version = self._file_version()
+        if version == self._version:
+            return False
+        definition = read_definition(self.directory)
+        if definition.id != self._definition.id:
+            raise TopicDeleted(self.name)
+        self._definition, self._version = definition, version
+        return True
+
+    def definition_with(self, schema_version: int) -> TopicDefinition:
+        """The definition, fresh enough to know this schema version."""
+        if schema_version > self._definition.schema_version:
+            self.refresh()
+        return self._definition
+
+    def alter(
+        self,
+        *,
+        schema: str | None = None,
+        lateness: str | timedelta | None = None,
+        retention_age: str | timedelta | None = _UNCHANGED,
+        retention_bytes: int | None = _UNCHANGED,
+        compact: bool | None = None,
+        segment_bytes: int | None = None,
+    ) -> TopicDefinition:
+        """Changes the topic for everybody. A schema may only grow: a new nullable column, a wider number."""
+        with locked(self.directory / "lock"):
+            self.refresh()
+            changed = self._definition if schema is None else self._definition.grown(schema)
+            changes: dict[str, Any] = {}
+            if lateness is not None:
+                changes["lateness"] = parse_duration(lateness)
+            if retention_age is not _UNCHANGED:
+                changes["retention_age"] = None if retention_age is None else parse_duration(retention_age)
+            if retention_bytes is not _UNCHANGED:
+                changes["retention_bytes"] = retention_bytes
+            if compact is not None:
+                changes["compact"] = compact
+            if segment_bytes is not None:
+                changes["segment_bytes"] = segment_bytes
+            write_definition(self.directory, replace(changed, **changes))
+            self.refresh()
+        return self._definition
+
+    # --- writing ---
+
+    def producer(self, **options: Any) -> Producer:
+        """A producer for this topic; see `Producer` for the options."""
+        from penstock.log.producer import Producer
+
+        return Producer(self, **options)
+
+    def append(self, data: pa.RecordBatch | pa.Table, *, arrived: pa.Array | None = None) -> list[Appended]:
+        """Stores Arrow data that fits the schema and returns when it is on disk. For everything else: `producer`."""
+        table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
+        appended = []
+        for start, batch in _with_starts(table.combine_chunks().to_batches()):
+            for number, part, rows in self.route(batch):
+                stamps = None if arrived is None else arrived.take(pa.array(rows + start))
+                appended.append(self.partitions[number].append(part, arrived=stamps))
+        return appended
+
+    def route(self, batch: pa.RecordBatch) -> list[Routed]:
+        """Splits a batch by key, or round robin without one. Order within a partition is the batch's order."""
+        count = len(self.partitions)
+        rows = np.arange(batch.num_rows)
+        if count == 1:
+            return [(0, batch, rows)] if batch.num_rows else []
+        if not self._definition.key:
+            turn = next(self._turn)
+            parts = np.array_split(rows, count) if len(rows) >= count else np.split(rows, len(rows))
+            return [
+                ((turn + number) % count, batch.slice(int(part[0]), len(part)), part)
+                for number, part in enumerate(parts)
+                if len(part)
+            ]
+        numbers = partition_of(batch, self._definition.key, count)
+        order = np.argsort(numbers.astype(np.int16), kind="stable")
+        taken = batch.take(pa.array(order))
+        starts = np.searchsorted(numbers[order], np.arange(count + 1))
+        return [
+            (number, taken.slice(int(first), int(last - first)), order[first:last])
+            for number, (first, last) in enumerate(itertools.pairwise(starts))
+            if last > first
+        ]
+
+    def fit(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """The batch in the current schema, and its version. Batches made before the schema grew are upgraded."""
+        definition = self._definition
+        if not batch.schema.equals(definition.schema):
+            batch = upgrade(batch, definition.schema)
+        return batch, definition.schema_version
+
+    # --- reading ---
+
+    def start(self) -> Offsets:
+        """The first offset of each partition that retention has left."""
+        return {partition.number: partition.start_offset() for partition in self.partitions}
+
+    def end(self) -> Offsets:
+        """The offset that the next record of each partition will get."""
+        return {partition.number: partition.end().offset for partition in self.partitions}
+
+    def cut(
+        self,
+        after: Mapping[int, int],
+        *,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        until: Mapping[int, int] | None = None,
+    ) -> Offsets:
+        """The next cut along arrival time over all partitions; see `penstock.log.cut`."""
+        return cut(self, after, max_rows=max_rows, max_bytes=max_bytes, until=until)
+
+    def slice(
+        self,
+        start: Mapping[int, int] | None = None,
+        until: Mapping[int, int] | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        arrived: Ranges = None,
+        event_time: Ranges = None,
+    ) -> pa.Table:
+        """Records between two cuts as one Arrow table, read right here without Spark.
+
+        `arrived` and `event_time` are ranges in microseconds, half open, None for no limit on a side.
+        """
+        first = self.start() if start is None else start
+        last = self.end() if until is None else until
+        batches = [
+            batch
+            for partition in self.partitions
+            if last.get(partition.number, 0) > first.get(partition.number, 0)
+            for batch in partition.read(
+                first.get(partition.number, 0),
+                last[partition.number],
+                columns=columns,
+                arrived=arrived,
+                event_time=event_time,
+            )
+        ]
+        return pa.Table.from_batches(batches, self.read_schema(columns))
+
+    def read_schema(self, columns: Sequence[str] | None = None) -> pa.Schema:
+        """The columns that readers get: those asked for, then the log's own."""
+        names = self.schema.names if columns is None else columns
+        return pa.schema(
+            [
+                *(self.schema.field(name) for name in names),
+                pa.field("_partition", pa.int32()),
+                pa.field("_offset", pa.int64()),
+                pa.field("_arrived", ARRIVED),
+                pa.field("_late", pa.bool_()),
+            ]
+        )
+
+    def read(self, spark: SparkSession, **options: Any) -> DataFrame:
+        """The topic as a Spark DataFrame; see `penstock.log.spark_read.read`."""
+        from penstock.log.spark_read import read
+
+        return read(self, spark, **options)
+
+    def read_stream(self, spark: SparkSession, **options: Any) -> DataFrame:
+        """The topic as a streaming DataFrame; see `penstock.log.spark_read.read_stream`."""
+        from penstock.log.spark_read import read_stream
+
+        return read_stream(self, spark, **options)
+
+    # --- upkeep ---
+
+    def seal(self, *, active: bool = False) -> int:
+        """Rewrites closed segments as Parquet, with `active` also those being written. Returns how many."""
+        return sum(len(seal(partition, active=active)) for partition in self.partitions)
+
+    def retain(self, now_us: int | None = None) -> list[Removed]:
+        """Drops what retention says, now."""
+        now = self.log.clock() if now_us is None else now_us
+        return [retain(partition, now) for partition in self.partitions]
+
+    def compact(self) -> list[Compacted]:
+        """Keeps only the newest record of each key in the sealed part, if the topic is one that is compacted."""
+        return (
+            [compact(partition, self.log.clock()) for partition in self.partitions] if self._definition.compact else []
+        )
+
+    def check_sealed(self) -> None:
+        """Compares every sealed file with its checksum, once per process. CorruptionError names the first bad one."""
+        for partition in self.partitions:
+            for segment in partition.manifest().segments:
+                check_once(partition.directory / segment.file, segment.crc32c)
+
+    def close(self) -> None:
+        for partition in self.partitions:
+            partition.close()
+
+    def _file_version(self) -> tuple[int, int]:
+        try:
+            status = os.stat(self.directory / FILE_NAME)
+        except FileNotFoundError:
+            raise TopicDeleted(self.name) from None
+        return status.st_ino, status.st_mtime_ns
+
+
+def _with_starts(batches: Sequence[pa.RecordBatch]) -> list[tuple[int, pa.RecordBatch]]:
+    starts = itertools.accumulate((batch.num_rows for batch in batches), initial=0)
+    return list(zip(starts, batches, strict=False))
