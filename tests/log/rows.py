@@ -20,7 +20,7 @@ def rows(numbers: Sequence[int], *, user: str = "u", time_us: int = START_US) ->
     return pa.RecordBatch.from_arrays(
         [
             pa.array([time_us + n * 1_000_000 for n in numbers], pa.int64()).view(pa.timestamp("us", "UTC")),
-            pa.array([f"{user}{n % 7}" for n in numbers]),
+            pa.array([f"{user}{n % 7}" for n in numbers], pa.string()),
             pa.array(list(numbers), pa.int64()),
         ],
         ["time", "user", "n"],

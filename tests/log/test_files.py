@@ -61,8 +61,12 @@ def test_a_file_is_synced_before_its_name_and_its_directory_last(
         done.append("directory" if os.path.isdir(f"/proc/self/fd/{fd}") else "file")
         real_fsync(fd)
 
+    def rename(source: Path, target: Path) -> None:
+        done.append("rename")
+        real_rename(source, target)
+
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "rename", lambda a, b: (done.append("rename"), real_rename(a, b))[0])
+    monkeypatch.setattr(os, "rename", rename)
     files.replace_file(tmp_path / "f", b"content")
     assert done == ["file", "rename", "directory"]
 

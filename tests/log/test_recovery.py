@@ -17,10 +17,10 @@ from penstock.log.segment import Segment, hot_bases, segment_path
 from tests.log.rows import numbers_of, rows, small_topic
 
 
-def make(root: Path, batches: int = 3, **settings: object) -> Path:
+def make(root: Path, batches: int = 3) -> Path:
     """A closed log with one active segment of a few frames; returns the segment's path."""
     with Log(root, background=False) as log:
-        (partition,) = small_topic(log, segment_bytes=1 << 20, **settings).partitions
+        (partition,) = small_topic(log, segment_bytes=1 << 20).partitions
         for n in range(batches):
             partition.append(rows([3 * n, 3 * n + 1, 3 * n + 2]))
         return segment_path(partition.directory, 0)

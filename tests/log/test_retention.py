@@ -75,6 +75,5 @@ def test_a_reader_that_started_before_retention_gets_all_or_an_error(tmp_path: P
         with Log(tmp_path, background=False) as other:
             other.topic("events").retain()
         with pytest.raises(OffsetOutOfRange) as caught:
-            for batch in reader:
-                seen += batch.column("n").to_pylist()
+            seen.extend(n for batch in reader for n in batch.column("n").to_pylist())
         assert seen == list(range(caught.value.offset)), "nothing was skipped silently"

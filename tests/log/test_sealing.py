@@ -12,6 +12,7 @@ import pytest
 
 from penstock.errors import CorruptionError
 from penstock.log import sealing
+from penstock.log.files import locked
 from penstock.log.log import Log
 from penstock.log.partition import Partition
 from penstock.log.segment import hot_bases
@@ -69,9 +70,10 @@ def test_a_kill_while_sealing_changes_no_answer(tmp_path: Path, monkeypatch: pyt
     }
     with Log(tmp_path, background=False) as log:
         partition = filled(log)
-        with monkeypatch.context() as patch, pytest.raises(Killed):
+        with monkeypatch.context() as patch:
             patch.setattr(targets[at], die)
-            partition.topic.seal()
+            with pytest.raises(Killed):
+                partition.topic.seal()
     with Log(tmp_path, background=False) as log:
         (partition,) = log.topic("events").partitions
         assert numbers_of(partition) == list(range(300))
@@ -140,6 +142,6 @@ def test_closed_segments_are_sealed_in_the_background(tmp_path: Path) -> None:
 def test_only_one_process_seals_and_the_other_does_not_wait(tmp_path: Path) -> None:
     with Log(tmp_path, background=False) as log:
         partition = filled(log)
-        with sealing.locked(partition.directory / "maintenance.lock"):
+        with locked(partition.directory / "maintenance.lock"):
             assert sealing.seal(partition, wait=False) == []
         assert sealing.seal(partition, wait=False) != []

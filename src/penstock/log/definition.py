@@ -90,9 +90,6 @@ class TopicDefinition:
 
     def _check_columns(self) -> None:
         names = self.schema.names
-        for name in names:
-            if name.startswith("_"):
-                raise TopicDefinitionError(self.name, "a column", "names that do not begin with '_'", repr(name))
         for name in self.key:
             if name not in names:
                 self._refuse_column("key", name)

@@ -33,7 +33,8 @@ CLOSING = 3
 PREDECESSORS_DURABLE = 1
 """Flag: everything before this frame was on disk when it was written, so a bad frame before it is damage."""
 
-_HEADER = struct.Struct("<4sIIBBHIIqqqq16sIHHqqII")
+_HEADER = struct.Struct("<4sIIBBHIIqqqq16sIH2xqqI4x")
+"""Magic, then the fields of `Frame` from `crc` to `payload_length`, in that order."""
 _SEED = struct.Struct("<QQ")
 _HOURS = struct.Struct("<ii")
 HEADER_BYTES = _HEADER.size
@@ -44,7 +45,7 @@ NO_PRODUCER = bytes(16)
 class Frame(NamedTuple):
     """What a frame's header says, and where the frame lies."""
 
-    position: int
+    crc: int
     length: int
     kind: int
     flags: int
@@ -57,13 +58,18 @@ class Frame(NamedTuple):
     arrived_max: int
     producer: bytes
     producer_epoch: int
+    hours_count: int
     first_sequence: int
     last_sequence: int
-    hours: Hours
-    payload_start: int
-    """Counted from the frame's position."""
     payload_length: int
-    crc: int
+    position: int
+    """Where the frame begins in the file."""
+    hours: Hours
+
+    @property
+    def payload_start(self) -> int:
+        """Counted from the frame's position."""
+        return _aligned(HEADER_BYTES + _HOURS.size * self.hours_count)
 
     @property
     def end_offset(self) -> int:
@@ -97,16 +103,18 @@ def encode_frame(
     """The chunks of bytes to write at `position`, in order."""
     payload_start = _aligned(HEADER_BYTES + _HOURS.size * len(hours))
     length = _aligned(payload_start + payload.size)
-    rest = _HEADER.pack(
-        MAGIC, 0, length, kind, flags, schema_version, epoch, records, base_offset,
-        appended_us, arrived_min, arrived_max, producer, producer_epoch, len(hours), 0, first_sequence, last_sequence, payload.size, 0,
-    )[8:] + b"".join(_HOURS.pack(*span) for span in hours)  # fmt: skip
-    rest += bytes(payload_start - len(rest) - 8)
+    times = (appended_us, arrived_min, arrived_max)
+    sequences = (first_sequence, last_sequence)
+    header = _HEADER.pack(
+        *(MAGIC, 0, length, kind, flags, schema_version, epoch, records, base_offset),
+        *(*times, producer, producer_epoch, len(hours), *sequences, payload.size),
+    )
+    covered = b"".join([header[8:], *(_HOURS.pack(*span) for span in hours)]).ljust(payload_start - 8, b"\0")
     padding = bytes(length - payload_start - payload.size)
     crc = google_crc32c.value(_SEED.pack(segment_id, position))
-    for chunk in (rest, payload, padding):
+    for chunk in (covered, payload, padding):
         crc = google_crc32c.extend(crc, chunk)
-    return [MAGIC + struct.pack("<I", crc) + rest, memoryview(payload), padding]
+    return [MAGIC + struct.pack("<I", crc) + covered, memoryview(payload), padding]
 
 
 def decode_header(chunk: bytes, at: int, position: int) -> Frame | None:
@@ -117,19 +125,14 @@ def decode_header(chunk: bytes, at: int, position: int) -> Frame | None:
     """
     if at + HEADER_BYTES > len(chunk) or chunk[at : at + 4] != MAGIC:
         return None
-    (
-        _, crc, length, kind, flags, schema_version, epoch, records, base_offset,
-        appended_us, arrived_min, arrived_max, producer, producer_epoch, hours_count, _, first_sequence, last_sequence, payload_length, _,
-    ) = _HEADER.unpack_from(chunk, at)  # fmt: skip
-    hours_end = at + HEADER_BYTES + _HOURS.size * hours_count
-    payload_start = _aligned(HEADER_BYTES + _HOURS.size * hours_count)
-    if length > 2 * FRAME_BYTES_MAX or length != _aligned(payload_start + payload_length) or hours_end > len(chunk):
+    frame = Frame(*_HEADER.unpack_from(chunk, at)[1:], position, ())
+    hours_end = at + HEADER_BYTES + _HOURS.size * frame.hours_count
+    length = _aligned(frame.payload_start + frame.payload_length)
+    if frame.length > 2 * FRAME_BYTES_MAX or frame.length != length or hours_end > len(chunk):
         return None
-    hours = tuple(_HOURS.iter_unpack(chunk[at + HEADER_BYTES : hours_end])) if hours_count else ()
-    return Frame(
-        position, length, kind, flags, schema_version, epoch, records, base_offset,
-        appended_us, arrived_min, arrived_max, producer, producer_epoch, first_sequence, last_sequence, hours, payload_start, payload_length, crc,
-    )  # fmt: skip
+    if frame.hours_count:
+        frame = frame._replace(hours=tuple(_HOURS.iter_unpack(chunk[at + HEADER_BYTES : hours_end])))
+    return frame
 
 
 HEADER_BYTES_MAX = 4096

@@ -146,7 +146,7 @@ class Topic:
             return [(0, batch, rows)] if batch.num_rows else []
         if not self._definition.key:
             turn = next(self._turn)
-            parts = np.array_split(rows, count) if len(rows) >= count else np.split(rows, len(rows))
+            parts = np.array_split(rows, min(count, max(len(rows), 1)))
             return [
                 ((turn + number) % count, batch.slice(int(part[0]), len(part)), part)
                 for number, part in enumerate(parts)
