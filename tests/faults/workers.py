@@ -1,0 +1,160 @@
+"""Processes that work on a log until somebody kills them: writers, producers, consumers and those who look after it.
+
+Each keeps a history of its own, and goes on from there when it is started again: what was sent and not acknowledged
+is sent once more, under the same numbers. What a worker did not expect goes into its history as a crash.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+from penstock.log.log import Log
+from penstock.log.producer import Producer
+from penstock.log.producers import named_producer
+from penstock.log.topic import Topic
+from tests.faults.checker import fingerprint
+from tests.faults.history import SCHEMA, Entry, History, note_of, read_history
+
+PLAIN, KEPT, TABLE = "plain", "kept", "table"
+"""A topic that only grows, one with retention, one that is compacted."""
+PARTITIONS = 2
+GROUP = "readers"
+
+pa.array([0])  # The first array of a process imports pandas: once in the server that workers are forked from, not in each.
+
+
+def make_topics(root: Path, *, segment_bytes: int = 16 << 10) -> None:
+    """The topics that all workers use."""
+    with Log(root, background=False) as log:
+        log.create(PLAIN, SCHEMA, key="number", event_time="time", partitions=PARTITIONS, segment_bytes=segment_bytes)
+        log.create(KEPT, SCHEMA, partitions=PARTITIONS, segment_bytes=segment_bytes, retention_bytes=6 * segment_bytes)
+        log.create(TABLE, SCHEMA, key="writer", partitions=PARTITIONS, segment_bytes=segment_bytes, compact=True)
+
+
+def events(writer: str, first: int, count: int, schema: pa.Schema) -> pa.RecordBatch:
+    """The records of a writer, as they are always written: the same number, the same record."""
+    numbers = np.arange(first, first + count)
+    columns = {
+        "writer": pa.array([writer] * count),
+        "number": pa.array(numbers),
+        "note": pa.array([note_of(writer, number) for number in numbers.tolist()]),
+        "time": pa.array(numbers * 60_000_000, pa.timestamp("us", "UTC")),
+    }
+    return pa.RecordBatch.from_arrays(
+        [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in schema],
+        schema=schema,
+    )
+
+
+def write(root: Path, histories: Path, writer: str, seed: int) -> None:
+    """Appends to partitions of all topics, as a producer with a name that a retry is known by."""
+    with _history(histories, writer) as (history, past):
+        dice = random.Random(seed)
+        log = Log(root, background=dice.random() < 0.5)
+        for entry in _unanswered(past):
+            _append(history, log.topic(entry["topic"]), writer, entry["partition"], entry["first"], entry["count"])
+        following = 1 + max((entry["first"] + entry["count"] for entry in past if entry["do"] == "send"), default=0)
+        while True:
+            topic = log.topic(dice.choice([PLAIN, PLAIN, KEPT, TABLE]))
+            count = dice.randint(1, 40)
+            _append(history, topic, writer, dice.randrange(PARTITIONS), following, count)
+            following += count + dice.randint(0, 3)
+
+
+def produce(root: Path, histories: Path, writer: str, seed: int) -> None:
+    """Sends by the public way: a `Producer` with a name, sequences, several sends on their way at once."""
+    with _history(histories, writer) as (history, past):
+        dice = random.Random(seed)
+        log = Log(root)
+        producer = Producer(log.topic(PLAIN), name=writer, epoch=sum(entry["do"] == "begun" for entry in past))
+        history.add("begun", writer=writer)
+        again = [(entry["first"], entry["count"]) for entry in _unanswered(past)]
+        following = 1 + max((entry["first"] + entry["count"] for entry in past if entry["do"] == "send"), default=0)
+        under_way = []
+        while True:
+            first, count = again.pop(0) if again else (following, dice.randint(1, 20))
+            following = max(following, first + count)
+            fields = {"topic": PLAIN, "writer": writer, "partition": None, "first": first, "count": count}
+            history.add("send", **fields)
+            data = events(writer, first, count, log.topic(PLAIN).schema)
+            under_way.append((fields, producer.send(data if dice.random() < 0.5 else data.to_pylist(), sequence=first)))
+            while under_way and (under_way[0][1].done or len(under_way) > 8):
+                fields, ack = under_way.pop(0)
+                receipt = ack.wait(30)
+                assert receipt.stored + receipt.duplicates == fields["count"], (receipt, fields)
+                history.add("ack", **fields)
+
+
+def consume(root: Path, histories: Path, reader: str, seed: int) -> None:
+    """Reads as a member of a group, and commits every now and then."""
+    with _history(histories, reader) as (history, _):
+        dice = random.Random(seed)
+        log = Log(root, background=False)
+        with log.consumer(PLAIN, group=GROUP, auto_commit=None, session_timeout="2s", max_rows=500) as consumer:
+            reached: dict[tuple[str, int], int] = {}
+            while True:
+                for records in consumer.poll(0.2):
+                    notes = records.batch.column("note").to_pylist()
+                    assert len(notes) == records.stop - records.start, records
+                    fields = {"topic": records.topic, "partition": records.partition, "start": records.start}
+                    history.add("received", **fields, stop=records.stop, fingerprint=fingerprint(notes), group=GROUP)
+                    reached[records.topic, records.partition] = records.stop
+                if reached and dice.random() < 0.3:
+                    consumer.commit()
+                    mine = {(each.topic, each.partition) for each in consumer.assignment}
+                    for (topic, partition), offset in reached.items():
+                        if (topic, partition) in mine:
+                            history.add("committed", group=GROUP, topic=topic, partition=partition, offset=offset)
+                    reached.clear()
+
+
+def maintain(root: Path, histories: Path, name: str, seed: int) -> None:
+    """Seals, retains and compacts all the time."""
+    with _history(histories, name):
+        dice = random.Random(seed)
+        log = Log(root, background=False)
+        while True:
+            topic = log.topic(dice.choice([PLAIN, KEPT, TABLE]))
+            chore: Callable[[], object] = dice.choice([topic.seal, topic.retain, topic.compact])
+            chore()
+            if dice.random() < 0.1:
+                topic.seal(active=True)
+            time.sleep(0.002)
+
+
+def _append(history: History, topic: Topic, writer: str, partition: int, first: int, count: int) -> None:
+    fields = {"topic": topic.name, "writer": writer, "partition": partition, "first": first, "count": count}
+    history.add("send", **fields)
+    batch = events(writer, first, count, topic.schema)
+    sequences = np.arange(first, first + count)
+    appended = topic.partitions[partition].append(batch, producer=named_producer(writer), sequences=sequences)
+    assert appended.count + appended.duplicates == count, (appended, fields)
+    history.add("ack", **fields, base=None if appended.duplicates else appended.base_offset)
+
+
+def _unanswered(past: list[Entry]) -> list[Entry]:
+    """What was sent and not acknowledged, in order."""
+    answered = {(entry["topic"], entry["first"]) for entry in past if entry["do"] == "ack"}
+    waiting = {(entry["topic"], entry["first"]): entry for entry in past if entry["do"] == "send"}
+    return [entry for key, entry in waiting.items() if key not in answered]
+
+
+@contextmanager
+def _history(histories: Path, name: str) -> Iterator[tuple[History, list[Entry]]]:
+    path = histories / f"{name}.jsonl"
+    past = list(read_history(path))
+    history = History(path)
+    try:
+        yield history, past
+    except BaseException as error:
+        history.add("crash", worker=name, error=traceback.format_exc(), is_ours=isinstance(error, PenstockError))
+        raise
