@@ -15,35 +15,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
+from bench.access_log import BATCH_ROWS, SCHEMA, access_log
 from penstock.log.log import Log
 from penstock.log.topic import Topic
 
 ROUNDS = 5
-BATCH_ROWS = 65_536
-SCHEMA = "time timestamp, ip string, status int, method string, url string, seconds double"
 
 
-def access_batch(rows: int, seed: int = 1) -> pa.RecordBatch:
-    """Access-log rows with realistic widths, all within one hour."""
-    random = np.random.default_rng(seed)
-    ips = pa.array([f"10.{a}.{b}.{c}" for a, b, c in random.integers(0, 255, (2000, 3))])
-    urls = pa.array([f"/shop/item/{n}?ref=mail" for n in range(500)])
-    methods = pa.array(["GET", "GET", "GET", "POST", "HEAD"])
-    times = 1_767_225_600_000_000 + np.sort(random.integers(0, 3_600_000_000, rows))
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(times).view(pa.timestamp("us", "UTC")),
-            ips.take(pa.array(random.integers(0, 2000, rows))),
-            pa.array(random.choice([200, 200, 200, 304, 404, 500], rows).astype(np.int32)),
-            methods.take(pa.array(random.integers(0, 5, rows))),
-            urls.take(pa.array(random.integers(0, 500, rows))),
-            pa.array(random.exponential(0.2, rows)),
-        ],
-        ["time", "ip", "status", "method", "url", "seconds"],
-    )
+def access_batch(rows: int) -> pa.RecordBatch:
+    """One batch of access-log rows."""
+    return next(access_log(rows, batch_rows=rows))
 
 
 def topic_in(log: Log, **settings: object) -> Topic:
