@@ -23,6 +23,7 @@ from penstock.log.log import Log
 PRODUCERS = ("ada", "bob", "eve")
 GROUPS = {"billing": ("billing-1", "billing-2"), "alerts": ("alerts-1", "alerts-2")}
 KILLED = ("bob", "billing-1")
+START_SECONDS = 60
 DRAIN_SECONDS = 30
 
 
@@ -38,12 +39,15 @@ class Demo:
         self._epochs = dict.fromkeys(PRODUCERS, 0)
 
     def start(self) -> None:
-        """Starts everybody."""
+        """Starts everybody, and waits until all are at work."""
         for name in PRODUCERS:
             self._start_producer(name)
         for group, names in GROUPS.items():
             for name in names:
                 self._start("consume", name, group)
+        deadline = time.monotonic() + START_SECONDS
+        while not all(self._history(name).exists() for name in self._processes) and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def kill(self) -> None:
         """Kills a producer and a consumer, as a crash would. The producer is started again; the consumer is not."""

@@ -53,9 +53,9 @@ def produce(root: Path, path: Path, name: str, epoch: int) -> None:
     sent = {entry["first"] for entry in past if entry["do"] == "sent"}
     again = sorted(sent - answered)
     following = max(sent, default=-BATCH) + BATCH
-    history = History(path)
     under_way: deque[tuple[int, Any]] = deque()
     with Log(root) as log, log.producer(TOPIC, name=name, epoch=epoch) as producer:
+        history = History(path)
         while not _is_over or under_way:
             if not _is_over:
                 first = again.pop(0) if again else following
@@ -72,8 +72,8 @@ def produce(root: Path, path: Path, name: str, epoch: int) -> None:
 
 def consume(root: Path, path: Path, name: str, group: str) -> None:
     """Reads as a member of a group."""
-    history = History(path)
     with Log(root, background=False) as log, log.consumer(TOPIC, group=group, session_timeout="3s") as consumer:
+        history = History(path)
         history.add(do="joined", name=name)
         while not _is_over:
             for records in consumer.poll(timeout="200ms"):
