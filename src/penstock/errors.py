@@ -33,12 +33,26 @@ PenstockError
 │   ├── MemberEvicted            this consumer lost its partitions to others of its group
 │   ├── NotAssigned              the partition is not this consumer's at the moment
 │   ├── StartError               a place to start reading that cannot be understood
+│   ├── ConsumerOptionError      an option that a consumer cannot have
 │   └── ConsumerClosed           it was closed before
+├── CommandRefused               a command that would do harm, or cannot be done as it was given
+├── LoadError                    something about loading a file
+│   ├── FileFormatError          the file cannot be read as what it should be
+│   ├── FileColumnsError         the columns of the file are not those of the topic
+│   ├── ArrivalColumnError       the column given as arrival does not say when records arrived
+│   └── FileChanged              somebody wrote to the file while it was loaded
+├── TimeRangeError               a range of time that cannot be read
+├── SourceError                  something about the topic as a Spark source
+│   ├── SourceOptionError        an option is missing, unknown, or has a value it cannot have
+│   ├── StreamDataLost           retention removed records before the stream read them
+│   └── SchemaOutgrown           the topic's columns grew while the query was running
 └── TopicError                   something about one topic
     ├── UnknownTopic             nothing has that name
     ├── TopicExists              the name is taken
     ├── TopicDeleted             the topic went away while it was in use
     ├── TopicNameError           the name is not allowed
+    ├── UnknownColumn            it has no column of that name
+    ├── TopicReplaced            it was deleted and made again: what is known of it no longer holds
     └── TopicDefinitionError     a key, event time or setting does not fit
 
 Each class holds fields and builds its own text: which thing, where, what was expected, what was found, what to do next.
@@ -47,7 +61,7 @@ Each class holds fields and builds its own text: which thing, where, what was ex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
@@ -416,7 +430,7 @@ class NotAcknowledged(ProducerError, TimeoutError):
         self.waiting = waiting
         many = f" ({waiting} batches are waiting)" if waiting is not None else ""
         super().__init__(
-            f"producer: {what} was not acknowledged within {timeout:g} s{many}\n"
+            f"producer: {what} was not acknowledged within {timeout:.3g} s{many}\n"
             "  it is still under way and may yet be stored; wait again, and look at the disk and at who holds the log"
         )
 
@@ -492,7 +506,7 @@ class NoGroup(GroupError):
 class MemberEvicted(GroupError):
     """This consumer lost its partitions to others of its group. `poll` joins again; what was not committed comes again.
 
-    Raised by `commit` alone, once for each loss, so that nobody takes records for committed that others get again.
+    Raised by `commit` until then, so that nobody takes records for committed that others get again.
     """
 
     is_retryable = True
@@ -502,6 +516,7 @@ class MemberEvicted(GroupError):
         self.member = member
         self.why = why
         self.lost = tuple(lost)
+        self.fields = (group, member, why, self.lost)
         partitions = f"; others may have taken over {', '.join(lost)}" if lost else ""
         super().__init__(
             f"consumer: {member} is no longer a member of group {group!r}: {why}\n"
@@ -534,6 +549,16 @@ class StartError(GroupError):
         )
 
 
+class ConsumerOptionError(GroupError):
+    """An option that a consumer cannot have."""
+
+    def __init__(self, option: str, expected: str, found: object) -> None:
+        self.option = option
+        self.expected = expected
+        self.found = found
+        super().__init__(f"consumer: cannot be made with {option} = {found!r}\n  expected: {expected}")
+
+
 class ConsumerClosed(GroupError):
     """The consumer was closed before."""
 
@@ -553,4 +578,160 @@ class BatchTooLarge(PenstockError):
         super().__init__(
             f"log: {rows} events are too much at once: column {column!r} holds more than 2 GiB\n"
             "  nothing of them was stored; send them in smaller pieces"
+        )
+
+
+class CommandRefused(PenstockError):
+    """A command that would do harm, or cannot be done as it was given. Nothing was done."""
+
+    def __init__(self, what: str, why: str, hint: str) -> None:
+        self.what = what
+        self.why = why
+        self.hint = hint
+        super().__init__(f"penstock: {what}\n  {why}\n  {hint}")
+
+
+class LoadError(PenstockError):
+    """Something is wrong with a file to be loaded, or with the way it was asked for."""
+
+
+class FileFormatError(LoadError):
+    """The file cannot be read as what it should be."""
+
+    def __init__(self, path: Path, expected: str, found: str, hint: str) -> None:
+        self.path = path
+        self.expected = expected
+        self.found = found
+        super().__init__(f"load: {path} cannot be read\n  expected: {expected}\n  found: {found}\n  {hint}")
+
+
+class FileColumnsError(LoadError):
+    """The columns of the file are not those of the topic. Sent as it is, every row of it would be a dead letter."""
+
+    def __init__(self, path: Path, topic: str, column: str, found: str, known: Sequence[str], hint: str) -> None:
+        self.path = path
+        self.topic = topic
+        self.column = column
+        self.known = tuple(known)
+        super().__init__(
+            f"load: {path} does not fit topic {topic!r}: {found}\n"
+            f"  columns of the topic: {', '.join(known)}{did_you_mean(column, known)}\n"
+            f"  nothing was stored; {hint}"
+        )
+
+
+class ArrivalColumnError(LoadError):
+    """The column given as arrival does not say when records arrived."""
+
+    def __init__(self, path: Path, column: str, found: str) -> None:
+        self.path = path
+        self.column = column
+        self.found = found
+        super().__init__(
+            f"load: --arrived {column} cannot be used for {path}\n"
+            "  expected: a column of times that the first rows of the file have\n"
+            f"  found: {found}; nothing was stored"
+        )
+
+
+class FileChanged(LoadError):
+    """Somebody wrote to the file while it was loaded: which rows are stored depends on when they were read."""
+
+    def __init__(self, path: Path, rows: int) -> None:
+        self.path = path
+        self.rows = rows
+        super().__init__(
+            f"load: {path} changed while it was loaded; {rows} rows of it were read before\n"
+            "  those rows are stored, and the changed file counts as another file: loading it stores them again\n"
+            "  load only files that are finished; for a file that grows: tail -f FILE | penstock produce TOPIC"
+        )
+
+
+class TimeRangeError(PenstockError):
+    """A range of time that cannot be read."""
+
+    def __init__(self, what: str, found: object, why: str = "") -> None:
+        self.what = what
+        self.found = found
+        super().__init__(
+            f"{what} cannot be {found!r}{f': {why}' if why else ''}\n"
+            "  expected: a pair (from, until), such as ('2026-01-31T12:00:00Z', None), or a list of pairs\n"
+            "  a moment is ISO text or a datetime (UTC where it names no zone), or microseconds since 1970"
+        )
+
+
+class UnknownColumn(TopicError):
+    """The topic has no column of that name."""
+
+    def __init__(self, topic: str, name: str, known: Sequence[str]) -> None:
+        self.topic = topic
+        self.name = name
+        self.known = tuple(known)
+        super().__init__(
+            f"log: topic {topic!r} has no column named {name!r}\n"
+            f"  columns: {', '.join(known)}{did_you_mean(name, known)}"
+        )
+
+
+class TopicReplaced(TopicError):
+    """The topic was deleted and made again under its name: offsets of the old one mean nothing in the new one."""
+
+    def __init__(self, name: str, expected: str, found: str) -> None:
+        self.name = name
+        self.expected = expected
+        self.found = found
+        super().__init__(
+            f"log: topic {name!r} is not the one that was being read: it was deleted and made again\n"
+            f"  expected: topic {expected}; found: topic {found}\n"
+            "  nothing was read; start the query again, a stream with a new checkpoint"
+        )
+
+
+class SourceError(PenstockError):
+    """Something is wrong with a topic as a Spark source."""
+
+
+class SourceOptionError(SourceError):
+    """An option of `format("penstock")` is missing, unknown, or has a value that it cannot have."""
+
+    def __init__(self, option: str, expected: str, found: object = None, hint: str = "") -> None:
+        self.option = option
+        self.expected = expected
+        self.found = found
+        what = f"option {option!r} is missing" if found is None else f"option {option!r} cannot be {found!r}"
+        super().__init__(f'format("penstock"): {what}\n  expected: {expected}{hint}')
+
+
+class StreamDataLost(SourceError):
+    """Retention removed records before the stream read them. `lost` maps partition to (next offset, first offset)."""
+
+    def __init__(self, topic: str, lost: Mapping[int, tuple[int, int]]) -> None:
+        self.topic = topic
+        self.lost = dict(lost)
+        total = sum(first - expected for expected, first in lost.values())
+        places = "".join(
+            f"\n  {topic}/{number}: offsets {expected} up to {first}, {first - expected} records"
+            for number, (expected, first) in sorted(lost.items())
+        )
+        super().__init__(
+            f"stream of topic {topic!r}: {total} records were removed by retention before they were read{places}\n"
+            "  nothing was skipped: the stream stands where it stood\n"
+            "  to go on with what is there: option failOnDataLoss=false; to keep more: penstock topic alter "
+            f"{topic} --retention-age ..."
+        )
+
+
+class SchemaOutgrown(SourceError):
+    """The topic's columns grew while a query was running, and it holds a value that the old ones have no place for."""
+
+    is_retryable = True
+
+    def __init__(self, topic: str, expected: str, found: str, why: str) -> None:
+        self.topic = topic
+        self.expected = expected
+        self.found = found
+        super().__init__(
+            f"source: topic {topic!r} has grown since the query began, and holds what does not fit: {why}\n"
+            f"  the query reads: {expected}\n  the topic has: {found}\n"
+            "  start the query again; a stream goes on at its checkpoint"
         )
