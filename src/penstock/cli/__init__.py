@@ -1,0 +1,67 @@
+"""The command line: one file per command.
+
+    topic.py     make, list, show, change and delete topics
+    produce.py   send JSON lines or CSV, from a file or as they come
+    load.py      bring a whole file in, with its history
+    consume.py   print what is in a topic, and follow it
+    log.py       look after what is on disk: check, inspect, seal, retain
+
+Exit codes: 0 fine, 1 error, 2 wrong usage, 130 stopped by Ctrl-C. Whatever is heavy is imported inside the commands, so
+that `penstock --help` answers at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli import consume, load, log, produce, topic
+from penstock.cli.behaviour import Commands
+from penstock.cli.options import LOG_HELP
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(topic.commands, name="topic")
+app.command()(produce.produce)
+app.command()(load.load)
+app.command()(consume.consume)
+app.add_typer(log.commands, name="log")
+
+
+def main() -> None:
+    """Runs the command that the command line asks for, and ends the process with its exit code."""
+    app(prog_name="penstock")
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"penstock {version('penstock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def penstock(
+    context: typer.Context,
+    log_url: Annotated[str | None, typer.Option("--log", metavar="URL", help=LOG_HELP)] = None,
+    version: Annotated[  # noqa: ARG001 (its callback does it all)
+        bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Events in, kept in order, and out again: topics in a log on your disk.
+
+    \b
+    Example:
+      penstock topic create clicks --schema 'time timestamp, url string'
+      echo '{"time": "2026-01-01T12:00:00Z", "url": "/"}' | penstock produce clicks
+      penstock consume clicks
+    """
+    context.obj = log_url

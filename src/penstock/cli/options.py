@@ -1,0 +1,69 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
+
+LOG_HELP = (
+    "Where the log is: dir:PATH or a plain path. Without it: PENSTOCK_LOG_URL, then penstock.toml, then ./data/log."
+)
+
+LogUrl = Annotated[str | None, typer.Option("--log", metavar="URL", help=LOG_HELP, hidden=True)]
+"""Accepted after a command too: nobody remembers which options go before it."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs, not tables for people.")]
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", start=1)},
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", start=1)},
+}
+
+
+def open_log(context: typer.Context, url: str | None, *, background: bool = False) -> Log:
+    """The log that the flags, the environment and penstock.toml name."""
+    from penstock.log.log import Log
+    from penstock.settings import load_settings
+
+    given = url or context.find_root().obj
+    if given is not None and ":" not in given:
+        given = f"dir:{given}"
+    return Log(load_settings({"log.url": given}).log.url, background=background)
+
+
+def is_terminal() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty()
+
+
+def parse_size(text: str) -> int:
+    """A number of bytes as people write it: 10GB is 10 * 1000**3, 128MiB is 128 * 1024**2.
+
+    >>> parse_size("1.5 kB"), parse_size("128MiB")
+    (1500, 134217728)
+    """
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", text)
+    if match is None or match[2].lower() not in _UNITS:
+        raise typer.BadParameter(f"{text!r} is not a size; expected a number and a unit, such as 500MB, 10GB or 128MiB")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def parse_place(text: str) -> tuple[str, int | None]:
+    """`orders/3` is partition 3 of topic orders, `orders` all of it."""
+    topic, slash, number = text.partition("/")
+    if slash and not (number.isascii() and number.isdigit()):
+        raise typer.BadParameter(f"{text!r} is no partition; expected TOPIC/NUMBER, such as orders/3")
+    return topic, int(number) if slash else None
+
+
+def names(text: str | None) -> list[str] | None:
+    """`a, b` is a and b; nothing at all is None."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
