@@ -1,7 +1,7 @@
 """How many single events per second many producer processes get acknowledged on disk, and how long an answer takes.
 
-Each process has one producer and sends one dict of about 200 bytes at a time, as fast as it can, but never has more than
-`UNACKNOWLEDGED` events under way. The time from `send` to the answer is taken for a sample of the events.
+Each process has one producer and sends one dict of about 200 bytes at a time, as fast as it can, but never has more
+than `UNACKNOWLEDGED` events under way. The time from `send` to the answer is taken for a sample of the events.
 
     python -m bench.log_producers
 """
@@ -25,7 +25,7 @@ from typing import Any
 
 SCHEMA = "time timestamp, ip string, status int, method string, url string, seconds double"
 PARTITIONS = 4
-UNACKNOWLEDGED = 1000
+UNACKNOWLEDGED = 2000
 """How many events a process may have under way; more give a higher rate and later answers."""
 WARM_UP_SECONDS = 1.0
 SAMPLE_EVERY = 100
@@ -71,10 +71,16 @@ def run_processes(root: Path, processes: int, seconds: float) -> list[dict[str, 
     ]
     for child in children:
         child.start()
-    results = [answers.get() for _ in children]
+    results: list[dict[str, Any]] = []
+    while len(results) < processes:
+        if not answers.empty():
+            results.append(answers.get())
+        elif any(child.exitcode not in (None, 0) for child in children):
+            raise RuntimeError(f"a producer process failed: exit codes {[child.exitcode for child in children]}")
+        else:
+            sleep(0.05)
     for child in children:
         child.join()
-        assert child.exitcode == 0, child.exitcode
     return results
 
 
@@ -86,7 +92,7 @@ def produce(root: Path, number: int, seconds: float, barrier: Any, answers: Any)
         make = event_maker(number)
         waiter = Waiter()
         producer.send(make()).wait()  # Arrow imports half of the world at its first event.
-        barrier.wait()
+        barrier.wait(timeout=120)
         send_until(monotonic() + WARM_UP_SECONDS, producer, make, waiter)
         waiter.latencies_ms.clear()
         before, cpu, start = producer.stats.acknowledged, process_time(), monotonic()

@@ -47,6 +47,7 @@ PenstockError
 │   ├── StreamDataLost           retention removed records before the stream read them
 │   └── SchemaOutgrown           the topic's columns grew while the query was running
 └── TopicError                   something about one topic
+    ├── RecordsRefused           records do not fit the topic; nothing was stored
     ├── UnknownTopic             nothing has that name
     ├── TopicExists              the name is taken
     ├── TopicDeleted             the topic went away while it was in use
@@ -191,6 +192,23 @@ class ForkedHandle(LogError):
 
 class TopicError(PenstockError):
     """Something is wrong with one topic."""
+
+
+class RecordsRefused(TopicError):
+    """Records do not fit the topic's schema. Nothing of the batch was stored."""
+
+    def __init__(self, topic: str, count: int, index: int, column: str | None, reason: str) -> None:
+        self.topic = topic
+        self.count = count
+        self.index = index
+        self.column = column
+        self.reason = reason
+        place = f"record {index}" if column is None else f"record {index}, column {column!r}"
+        super().__init__(
+            f"log: topic {topic!r} cannot take {count} of these records\n"
+            f"  the first is {place}: {reason}\n"
+            "  nothing was stored; a producer would store the others, and keep these as dead letters"
+        )
 
 
 class UnknownTopic(TopicError):

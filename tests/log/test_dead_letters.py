@@ -12,7 +12,10 @@ from penstock.log.encode import Rejected
 from penstock.log.log import Log
 from penstock.log.producers import named_producer
 
-LETTERS = [Rejected(b'{"n": "x"}', "expected bigint, found the text 'x'", "n", 0), Rejected(b"\xff", "no JSON", None, 1)]
+LETTERS = [
+    Rejected(b'{"n": "x"}', "expected bigint, found the text 'x'", "n", 0),
+    Rejected(b"\xff", "no JSON", None, 1),
+]
 
 
 @pytest.fixture

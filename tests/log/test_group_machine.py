@@ -7,17 +7,31 @@ giving it no steps.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
+import uuid
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from penstock.errors import MemberEvicted
+from penstock.log import seat
 from penstock.log.assignment import TopicPartition
 from penstock.log.consumer_options import consumer_options
 from penstock.log.intake import Intake
@@ -43,6 +57,12 @@ class Reader:
         assert self.intake.attendance is not None
         self.attendance = self.intake.attendance
         self.seen_evictions = 0
+        self.given_up_in_hand: set[TopicPartition] = set()
+        """Without automatic commits: what it neither committed nor could keep."""
+
+    def has_seat(self) -> bool:
+        seat = self.attendance._seat
+        return seat is not None and seat.id in self.attendance._group.membership().members
 
 
 class GroupMachine(RuleBasedStateMachine):
@@ -51,16 +71,21 @@ class GroupMachine(RuleBasedStateMachine):
     @initialize()
     def open_log(self) -> None:
         self.now = 1000.0
+        numbers = itertools.count(1)  # In place of random names, so that a failure can be repeated.
+        names = SimpleNamespace(uuid4=lambda: uuid.UUID(int=next(numbers) << 96))
+        self.patch = mock.patch.object(seat, "uuid", names)
+        self.patch.start()
         self.folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
         self.log = Log(self.folder, background=False)
         self.log.create("a.one", "n bigint", partitions=3)
         self.log.create("b", "n bigint", partitions=2)
         self.made = 2
-        self.living: set[Reader] = set()
+        self.living: list[Reader] = []
         self.written: dict[TopicPartition, int] = {}
         self.delivered: dict[TopicPartition, dict[int, Reader]] = {}
         """For each offset, who got it last."""
         self.processed: dict[TopicPartition, set[int]] = {}
+        self.farthest: dict[TopicPartition, int] = {}
         self.excused: set[Reader] = set()
         """Members who died, or were taken for dead: what they had in hand may come again."""
 
@@ -94,7 +119,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(target=readers, topics=st.sampled_from(SUBSCRIPTIONS), is_auto_commit=st.booleans())
     def join(self, topics: tuple[str, ...], is_auto_commit: bool) -> Reader:
         reader = Reader(self, topics, is_auto_commit=is_auto_commit)
-        self.living.add(reader)
+        self.living.append(reader)
         return reader
 
     @rule(reader=consumes(readers))
@@ -112,12 +137,23 @@ class GroupMachine(RuleBasedStateMachine):
         reader.intake.close()
 
     @rule(reader=consumes(readers))
+    def fail(self, reader: Reader) -> None:
+        """An exception ends its `with` block: what it had in hand is not done."""
+        self.note_loss(reader)
+        self.excused.add(reader)
+        with reader.intake.mutex:
+            if reader.is_auto_commit:
+                reader.intake.commit_quietly()
+        self.living.remove(reader)
+        reader.intake.close()
+
+    @rule(reader=consumes(readers))
     def kill(self, reader: Reader) -> None:
         self.die(reader)
 
     def die(self, reader: Reader) -> None:
         self.excused.add(reader)
-        self.living.discard(reader)
+        self.living.remove(reader)
         if reader.attendance._seat is not None:
             reader.attendance._seat.abandon()
             reader.attendance._seat = None
@@ -127,20 +163,21 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(reader=readers)
     def poll(self, reader: Reader) -> None:
-        evictions = reader.attendance.evictions
-        if reader.is_auto_commit and evictions == reader.seen_evictions:
-            self.finish(reader)  # Coming back says so; it is known only if the seat turns out to be ours still.
+        committed = {key: each.offset for key, each in reader.attendance._group.committed().items()}
+        if reader.is_auto_commit:
+            self.finish(reader)
         found = reader.intake.wait(0, is_delivered=True)
-        self.note_loss(reader)
         if reader.is_auto_commit:
             reader.in_hand = []
+        self.note_loss(reader)
         for position, records in found:
             offsets = records.batch.column("_offset").to_pylist()
             assert offsets == list(range(records.start, records.stop)), "in order and without a gap"
             seen = self.delivered.setdefault(position.key, {})
             for offset in offsets:
-                before = seen.get(offset)
-                assert before is None or before in self.excused, f"{position.key} {offset} came twice without a cause"
+                if offset in seen:
+                    assert self.is_excused(seen[offset], position.key), f"{position.key} {offset} came twice"
+                    assert offset >= committed.get(position.key, 0), f"{position.key} {offset} came after its commit"
                 seen[offset] = reader
                 reader.in_hand.append((position.key, offset))
 
@@ -158,14 +195,30 @@ class GroupMachine(RuleBasedStateMachine):
         except MemberEvicted:
             self.note_loss(reader)
 
-    @rule(reader=readers)
-    def tick(self, reader: Reader) -> None:
-        reader.attendance.tick(is_changed=True)
+    @rule(reader=readers, is_changed=st.booleans())
+    def tick(self, reader: Reader, is_changed: bool) -> None:
+        reader.attendance.tick(is_changed=is_changed)
         self.note_loss(reader)
 
     @rule(seconds=st.floats(0.1, SESSION_SECONDS * 1.2))
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
+
+    @rule(reader=readers, rounds=st.integers(3, 8), is_committing=st.booleans())
+    def freeze(self, reader: Reader, rounds: int, is_committing: bool) -> None:
+        """Life goes on without it, for longer than its session timeout or not."""
+        self.poll(reader)
+        for _ in range(rounds):
+            self.now += SESSION_SECONDS / 5
+            for topic in ("a.one", "b"):
+                self.append(topic, rounds, 1)
+            for other in self.living:
+                if other is not reader:
+                    self.tick(other, is_changed=True)
+                    self.poll(other)
+                    self.commit(other)
+        if is_committing:
+            self.commit(reader)
 
     def finish(self, reader: Reader) -> None:
         for key, offset in reader.in_hand:
@@ -176,6 +229,13 @@ class GroupMachine(RuleBasedStateMachine):
             reader.seen_evictions = reader.attendance.evictions
             self.excused.add(reader)
             reader.in_hand = []
+        unfinished = {key for key, _ in reader.in_hand} - reader.intake.positions.keys()
+        assert not (unfinished and reader.is_auto_commit), f"{unfinished} was given up while the application had it"
+        reader.given_up_in_hand |= unfinished
+        reader.in_hand = [each for each in reader.in_hand if each[0] not in unfinished]
+
+    def is_excused(self, reader: Reader, key: TopicPartition) -> bool:
+        return reader in self.excused or not reader.has_seat() or key in reader.given_up_in_hand
 
     # --- what always holds ---
 
@@ -185,6 +245,8 @@ class GroupMachine(RuleBasedStateMachine):
         for key, committed in group.committed().items() if group is not None else ():
             missing = set(range(committed.offset)) - self.processed.get(key, set())
             assert not missing, f"{key} is committed up to {committed.offset}, but {sorted(missing)} are not processed"
+            assert committed.offset >= self.farthest.get(key, 0), f"the commit of {key} went back"
+            self.farthest[key] = committed.offset
 
     @invariant()
     def no_partition_has_two_readers(self) -> None:
@@ -204,15 +266,16 @@ class GroupMachine(RuleBasedStateMachine):
             for reader in list(self.living):
                 self.die(reader)
             self.log.close()
+            self.patch.stop()
             shutil.rmtree(self.folder)
 
     def everything_arrives(self) -> None:
         """Left alone, the living share the partitions evenly and get whatever was not processed."""
-        for _ in range(4):
+        for rounds in range(4):
             self.now += SESSION_SECONDS / 4
             for _ in range(5):
                 for reader in self.living:
-                    self.tick(reader)
+                    self.tick(reader, is_changed=rounds == 0)  # Afterwards the signs of life must do.
                 for reader in self.living:
                     self.poll(reader)
                     self.commit(reader)
@@ -224,7 +287,9 @@ class GroupMachine(RuleBasedStateMachine):
             return
         group = next(iter(self.living)).attendance._group
         membership = group.membership()
-        assert set(membership.members) == {reader.attendance._seat.id for reader in self.living if reader.attendance._seat}
+        assert set(membership.members) == {
+            reader.attendance._seat.id for reader in self.living if reader.attendance._seat
+        }
         assert membership.owners == membership.assignment, "everything has arrived where it should be"
         wanted = frozenset[TopicPartition]().union(*(group.find(reader.topics) for reader in self.living))
         assert set(membership.owners) == wanted
@@ -234,12 +299,16 @@ class GroupMachine(RuleBasedStateMachine):
             assert group.committed()[key].offset == written
 
 
-TestGroup = pytest.mark.timeout(120)(GroupMachine.TestCase)
-TestGroup.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+def examples(count: int, steps: int) -> settings:
+    return settings(
+        max_examples=count, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+
+
+def test_nothing_is_lost_or_repeated_whatever_members_do() -> None:
+    run_state_machine_as_test(GroupMachine, settings=examples(50, 30))
 
 
 @pytest.mark.long
-class TestGroupForLong(GroupMachine.TestCase):  # type: ignore[misc, name-defined]
-    settings = settings(max_examples=1500, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_nothing_is_lost_or_repeated_whatever_members_do_for_long() -> None:
+    run_state_machine_as_test(GroupMachine, settings=examples(1500, 60))

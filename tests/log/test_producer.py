@@ -1,15 +1,8 @@
 from __future__ import annotations
 
-import gc
-import os
-import resource
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +11,19 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import (
-    ForkedHandle,
     NotAcknowledged,
     NotAnEvent,
-    PartitionReadOnly,
     ProducerClosed,
     ProducerFenced,
     ProducerSettingError,
     SequenceRefused,
     TopicDefinitionError,
-    TopicDeleted,
 )
-from penstock.log import sender as sender_module
 from penstock.log.files import locked
 from penstock.log.log import Log
 from penstock.log.producer import OffsetRange, Producer, Receipt
 from penstock.log.topic import Topic
-
-SCHEMA = "user string, n bigint, tags array<string>"
+from tests.log.producing import SCHEMA, events, held, new_topic, sender_threads, stored
 
 
 @pytest.fixture
@@ -46,28 +34,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 @pytest.fixture
 def topic(log: Log) -> Topic:
-    return log.create("events", SCHEMA, key="user", partitions=4)
-
-
-@contextmanager
-def held(topic: Topic) -> Iterator[None]:
-    """Nobody can append meanwhile, as if another process were at it."""
-    with ExitStack() as stack:
-        for partition in topic.partitions:
-            stack.enter_context(locked(partition.directory / "lock"))
-        yield
-
-
-def events(numbers: range) -> list[dict[str, Any]]:
-    return [{"user": f"user{n % 7}", "n": n} for n in numbers]
-
-
-def stored(topic: Topic) -> list[int]:
-    return sorted(topic.slice(columns=["n"]).column("n").to_pylist())
-
-
-def sender_threads() -> int:
-    return sum(thread.name.startswith("penstock") for thread in threading.enumerate())
+    return new_topic(log)
 
 
 # --- sending ---
@@ -164,21 +131,6 @@ def test_many_threads_may_send(topic: Topic) -> None:
         assert [row["n"] for row in rows] == sorted(row["n"] for row in rows)
 
 
-def test_what_was_sent_may_be_changed_afterwards(topic: Topic) -> None:
-    event: dict[str, Any] = {"user": "ann", "n": 1, "tags": ["a"]}
-    frame = pd.DataFrame({"n": [3]})
-    with topic.producer(linger="10s") as producer:
-        producer.send(event)
-        event["n"] = 2
-        event["tags"].append("b")
-        producer.send([event])
-        event["tags"].clear()
-        producer.send(frame)
-        frame.loc[0, "n"] = 99
-    found = {row["n"]: row["tags"] for row in topic.slice().to_pylist()}
-    assert found == {1: ["a"], 2: ["a", "b"], 3: None}
-
-
 def test_without_a_key_events_go_to_all_partitions(log: Log) -> None:
     topic = log.create("plain", SCHEMA, partitions=3)
     with topic.producer() as producer:
@@ -256,19 +208,6 @@ def test_an_idle_producer_costs_nothing(topic: Topic) -> None:
         assert time.process_time() - before < 0.02
 
 
-def test_an_abandoned_producer_still_delivers_and_ends(topic: Topic) -> None:
-    before = sender_threads()
-    producer = topic.producer(linger="1h")
-    ack = producer.send({"n": 1})
-    del producer
-    gc.collect()
-    assert ack.wait(10).stored == 1
-    deadline = time.monotonic() + 10
-    while sender_threads() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert sender_threads() == before
-
-
 @pytest.mark.parametrize(
     ("setting", "value"),
     [("on_full", "explode"), ("batch_rows", 0), ("buffer_bytes", -1), ("epoch", -1), ("epoch", True), ("name", "")],
@@ -277,171 +216,6 @@ def test_an_impossible_setting_is_refused(topic: Topic, setting: str, value: Any
     with pytest.raises(ProducerSettingError) as refused:
         topic.producer(**{setting: value})
     assert (refused.value.setting, refused.value.found) == (setting, value)
-
-
-# --- when the buffer is full ---
-
-
-def test_block_makes_send_wait_for_room_and_counts_it(topic: Topic) -> None:
-    with topic.producer(buffer_bytes=5000) as producer:
-        sender = threading.Thread(target=lambda: [producer.send(event) for event in events(range(1000))])
-        with held(topic):
-            sender.start()
-            time.sleep(0.2)
-            assert sender.is_alive()
-            assert producer.stats.sent < 100
-        sender.join(30)
-    assert stored(topic) == list(range(1000))
-    assert producer.stats.blocked_seconds > 0.1
-
-
-def test_drop_drops_what_is_being_sent_and_says_so(topic: Topic) -> None:
-    with topic.producer(buffer_bytes=5000, on_full="drop") as producer:
-        with held(topic):
-            acks = [producer.send(event) for event in events(range(1000))]
-            lines = producer.send(b'{"n": 1}\n{"n": 2}\n' + b"\n" * 5000)
-        producer.flush(10)
-        receipts = [ack.wait(0) for ack in acks]
-        kept = [n for n, receipt in enumerate(receipts) if receipt.stored]
-        assert stored(topic) == kept
-        assert 0 < len(kept) < 100
-        assert all(receipt.dropped == 1 for receipt in receipts if not receipt.stored)
-        assert lines.wait(0).dropped == 2
-        stats = producer.stats
-        assert (stats.sent, stats.dropped, stats.acknowledged) == (len(kept), 1002 - len(kept), len(kept))
-
-
-@pytest.mark.parametrize("on_full", ["block", "drop", "spill"])
-def test_an_event_larger_than_the_whole_buffer_goes_alone(topic: Topic, on_full: Any) -> None:
-    with topic.producer(buffer_bytes=2000, on_full=on_full) as producer:
-        for n in range(3):
-            assert producer.send({"user": "x" * 100_000, "n": n}).wait(10).stored == 1
-
-
-# --- failures ---
-
-
-@contextmanager
-def files_at_most(length: int) -> Iterator[None]:
-    """Every write beyond so many bytes of a file fails, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (length, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_only_the_events_of_a_failed_partition_fail(topic: Topic) -> None:
-    producer = topic.producer()
-    place = {n: producer.send({"user": f"user{n}", "n": n}).wait(10).partition for n in range(7)}
-    full = place[0]
-    producer.send([{"user": "user0", "n": 0}] * 20_000).wait(10)
-    with files_at_most(100_000):
-        acks = {n: producer.send({"user": f"user{n}", "n": 100 + n}) for n in range(7)}
-        with pytest.raises(PartitionReadOnly):
-            producer.flush(10)
-    for n, ack in acks.items():
-        assert ack.done
-        if place[n] == full:
-            with pytest.raises(PartitionReadOnly):
-                ack.wait(0)
-        else:
-            assert ack.wait(0).partition == place[n]
-    assert producer.send({"user": next(f"user{n}" for n in place if place[n] != full)}).wait(10).stored == 1
-    lost = sum(place[n] == full for n in range(7))
-    stats = producer.stats
-    assert (stats.failed, stats.sent) == (lost, stats.acknowledged + lost)
-    producer.close()
-
-
-def test_send_raises_when_no_partition_is_left(topic: Topic) -> None:
-    producer = topic.producer()
-    everybody = [{"user": f"user{n}", "n": n} for n in range(100)]
-    producer.send(everybody).wait(10)
-    with files_at_most(10):
-        producer.send(everybody)
-        with pytest.raises(PartitionReadOnly):
-            producer.flush(10)
-    with pytest.raises(PartitionReadOnly):
-        producer.send({"n": 1})
-    producer.close()
-    assert stored(topic) == list(range(100))
-
-
-def test_a_blocked_send_is_told_when_no_partition_is_left(log: Log) -> None:
-    topic = log.create("single", SCHEMA)
-    producer = topic.producer(buffer_bytes=1000)
-    producer.send({"n": 0}).wait(10)
-    errors: list[BaseException] = []
-
-    def send_many() -> None:
-        try:
-            for event in events(range(1000)):
-                producer.send(event)
-        except PartitionReadOnly as error:
-            errors.append(error)
-
-    with files_at_most(10):
-        with held(topic):
-            thread = threading.Thread(target=send_many)
-            thread.start()
-            time.sleep(0.1)
-        thread.join(10)
-    assert len(errors) == 1
-    with pytest.raises(PartitionReadOnly):
-        producer.close()
-
-
-def test_a_topic_that_is_deleted_stops_its_producers(log: Log, topic: Topic) -> None:
-    producer = topic.producer()
-    producer.send({"n": 1}).wait(10)
-    with Log(log.root, background=False) as other:
-        other.delete("events")
-    with pytest.raises(TopicDeleted):
-        producer.send({"n": 2}).wait(10)
-    with pytest.raises(TopicDeleted):
-        producer.send({"n": 3})
-    with pytest.raises(TopicDeleted):
-        producer.close()
-
-
-def test_an_error_while_encoding_fails_its_events_only(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = sender_module.encode
-
-    def encode(data: Any, schema: pa.Schema) -> Any:
-        if isinstance(data, bytes):
-            raise MemoryError("no memory for this one")
-        return real(data, schema)
-
-    monkeypatch.setattr(sender_module, "encode", encode)
-    producer = topic.producer()
-    good, bad = producer.send({"n": 1}), producer.send(b'{"n": 2}')
-    assert good.wait(10).stored == 1
-    with pytest.raises(MemoryError):
-        bad.wait(10)
-    with pytest.raises(MemoryError):
-        bad.wait(10)
-    assert producer.send({"n": 3}).wait(10).stored == 1
-    with pytest.raises(MemoryError):
-        producer.close()
-
-
-def test_whoever_waits_is_told_when_the_thread_dies(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> None:
-        raise SystemExit("the thread was torn down")
-
-    before = sender_threads()
-    monkeypatch.setattr(sender_module.Sender, "_dispatch", broken)
-    producer = topic.producer()
-    ack = producer.send({"n": 1})
-    with pytest.raises(SystemExit):
-        ack.wait(10)
-    with pytest.raises(SystemExit):
-        producer.send({"n": 2})
-    with pytest.raises(SystemExit):
-        producer.close(10)
-    assert sender_threads() == before
 
 
 # --- rejected events ---
@@ -471,6 +245,14 @@ def test_a_rejected_event_whose_dead_letter_cannot_be_kept_fails(log: Log, topic
     with pytest.raises(TopicDefinitionError):
         producer.close()
     assert stored(topic) == [2]
+
+
+def test_the_names_are_those_of_the_documentation(topic: Topic) -> None:
+    with topic.producer(name="shop") as producer:
+        assert isinstance(producer, Producer)
+        assert repr(producer) == "Producer('events', name='shop')"
+        receipt = producer.send({"n": 1}, sequence=0).wait(10)
+        assert receipt.ranges == (OffsetRange(receipt.partition or 0, 0, 1),)
 
 
 # --- named producers ---
@@ -532,86 +314,22 @@ def test_a_sequence_that_would_lose_an_event_is_refused(topic: Topic) -> None:
     assert stored(topic) == list(range(7))
 
 
-def test_a_dropped_event_may_be_sent_again_with_its_sequence(topic: Topic) -> None:
-    with topic.producer(name="relay", on_full="drop", buffer_bytes=300) as producer:
+def test_a_named_producer_does_not_drop(topic: Topic) -> None:
+    with pytest.raises(ProducerSettingError) as refused:
+        topic.producer(name="relay", on_full="drop")
+    assert refused.value.setting == "on_full"
+
+
+def test_duplicates_and_new_events_that_are_stored_together_are_told_apart(log: Log) -> None:
+    topic = log.create("single", SCHEMA)
+    with topic.producer(name="relay") as producer:
+        producer.send(events(range(10)), sequence=0)
+    with topic.producer(name="relay", linger="0") as producer:
         with held(topic):
-            acks = [producer.send({"n": n}, sequence=n) for n in range(20)]
+            first = producer.send({"n": 3}, sequence=3)  # Keeps the lane busy, so that the others gather.
+            old, half, new = (producer.send(events(range(n, n + 4)), sequence=n) for n in (4, 8, 12))
         producer.flush(10)
-        dropped = [n for n, ack in enumerate(acks) if ack.wait().dropped]
-        assert producer.send({"n": dropped[0]}, sequence=dropped[0]).wait(10).stored == 1
-
-
-# --- the end of a process ---
-
-SCRIPT = """
-import multiprocessing, sys
-from penstock.log import live_senders
-from penstock.log.log import Log
-
-def send():
-    global producer
-    producer = Log(sys.argv[1], background=False).producer("events", linger="1h")
-    for n in range(100):
-        producer.send({"n": n})
-
-if __name__ == "__main__":
-    if sys.argv[2] == "stuck":
-        live_senders.EXIT_SECONDS = 0.3
-        live_senders.close_all.__defaults__ = (0.3,)
-    if sys.argv[2] == "spawn":
-        child = multiprocessing.get_context("spawn").Process(target=send)
-        child.start(); child.join()
-    else:
-        send()
-    if sys.argv[2] == "raise":
-        raise SystemExit(3)
-"""
-
-
-def run_script(tmp_path: Path, log: Log, how: str) -> subprocess.CompletedProcess[str]:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    command = [sys.executable, str(script), str(log.root), how]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-@pytest.mark.parametrize("how", ["plain", "raise", "spawn"])
-def test_a_program_that_forgets_to_close_loses_nothing(tmp_path: Path, log: Log, topic: Topic, how: str) -> None:
-    run = run_script(tmp_path, log, how)
-    assert (run.returncode, run.stderr) == (3 if how == "raise" else 0, "")
-    assert stored(topic) == list(range(100))
-
-
-def test_a_program_ends_in_time_and_tells_what_it_could_not_store(tmp_path: Path, log: Log, topic: Topic) -> None:
-    topic.append(pa.table([["ann"], [1], [None]], schema=topic.schema))
-    with held(topic):
-        run = run_script(tmp_path, log, "stuck")
-    assert "was not acknowledged within 0.3 s" in run.stderr
-
-
-def test_a_forked_child_is_refused_and_does_not_hang(topic: Topic) -> None:
-    producer = topic.producer(linger="1h")
-    ack = producer.send({"n": 1})
-    child = os.fork()
-    if child == 0:
-        try:
-            signal.alarm(10)
-            for attempt in (lambda: producer.send({"n": 2}), lambda: ack.wait(), lambda: producer.send([{"n": 2}])):
-                with pytest.raises(ForkedHandle):
-                    attempt()
-            producer.flush()
-            producer.close()
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    producer.close()
-    assert stored(topic) == [1]
-
-
-def test_the_names_are_those_of_the_documentation(topic: Topic) -> None:
-    with topic.producer(name="shop") as producer:
-        assert isinstance(producer, Producer)
-        assert repr(producer) == "Producer('events', name='shop')"
-        receipt = producer.send({"n": 1}, sequence=0).wait(10)
-        assert receipt.ranges == (OffsetRange(receipt.partition or 0, 0, 1),)
+    assert [ack.wait().duplicates for ack in (first, old, half, new)] == [1, 4, 2, 0]
+    assert half.wait().ranges == (OffsetRange(0, 10, 12),)
+    assert new.wait().ranges == (OffsetRange(0, 12, 16),)
+    assert stored(topic) == list(range(16))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.errors import SchemaRefused
+from penstock.errors import RecordsRefused, SchemaRefused, UnknownColumn
 from penstock.log.log import Log
 from tests.log.rows import SCHEMA, rows, small_topic
 
@@ -94,3 +94,33 @@ def test_a_table_of_several_chunks_keeps_its_arrivals(tmp_path: Path) -> None:
         topic.append(table, arrived=arrived)
         read = topic.slice().to_pylist()
         assert {event["n"]: event["_arrived"].microsecond for event in read} == {n: 100 + n for n in range(20)}
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        (pa.table({"user": ["x"], "n": ["many"]}), "n"),
+        (
+            pa.table(
+                {"user": ["x", "y"], "n": [1, 2**70]}, pa.schema([("user", pa.string()), ("n", pa.decimal256(40))])
+            ),
+            "n",
+        ),
+        (pa.table({"user": ["x"], "nn": [1]}), "nn"),
+    ],
+)
+def test_arrow_data_that_does_not_fit_is_refused_whole(tmp_path: Path, table: pa.Table, column: str) -> None:
+    with Log(tmp_path, background=False) as log:
+        topic = small_topic(log)
+        with pytest.raises(RecordsRefused) as caught:
+            topic.append(table)
+        assert (caught.value.column, caught.value.count) == (column, 1)
+        assert topic.slice().num_rows == 0
+        with pytest.raises(UnknownColumn):
+            topic.partitions[0].append(rows([1]).append_column("more", pa.array([1])))
+
+
+def test_the_longest_name_can_have_dead_letters(tmp_path: Path) -> None:
+    with Log(tmp_path, background=False) as log:
+        log.create("a" * 128, SCHEMA)
+        assert log.create("a" * 128 + ".dead", SCHEMA).definition.is_dead_letters

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import google_crc32c
 
+from penstock.log.files import write_all
+
 _BODY = struct.Struct("<8sqQqqqqI")
 _CRC = struct.Struct("<I")
 _MAGIC = b"PnEnd\x00\x00\x01"
@@ -56,7 +58,7 @@ class CommittedEnd:
 
     def write(self, end: End) -> None:
         body = _BODY.pack(_MAGIC, *end)
-        os.pwrite(self._fd, body + _CRC.pack(google_crc32c.value(body)), 0)
+        write_all(self._fd, [body + _CRC.pack(google_crc32c.value(body))], 0)
 
     def close(self) -> None:
         os.close(self._fd)

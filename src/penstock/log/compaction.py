@@ -44,7 +44,7 @@ def compact(partition: Partition, now_us: int) -> Compacted:
     """Rewrites the sealed segments that hold outdated records. The newest record of each key is never touched."""
     with locked(partition.directory / "maintenance.lock"):
         clean(partition)
-        manifest = partition.manifest()
+        manifest = partition.manifest(is_fresh=True)
         kept_files = [(name, since) for name, since in manifest.superseded if now_us - since < READERS_GRACE_US]
         expired = [name for name, since in manifest.superseded if now_us - since >= READERS_GRACE_US]
         newest = _newest_offsets(partition)

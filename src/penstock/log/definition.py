@@ -25,7 +25,7 @@ OWN_COLUMNS = ("_partition", "_offset", "_arrived", "_late")
 """Columns that every record has from the log itself."""
 
 Durability = Literal["disk", "os"]
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}(\.dead)?")
 SEGMENT_BYTES_MIN = 4096
 PARTITIONS_MAX = 1024
 

@@ -5,7 +5,8 @@
 
 Everything begins at a multiple of 64 bytes. The checksum (CRC32C) covers the frame and, though they are not stored
 in it, the segment's random id and the frame's own position: a frame copied from elsewhere, or left over from an
-earlier life of the same disk blocks, never passes for a frame of this place.
+earlier life of the same disk blocks, never passes for a frame of this place. The header with its hours has a checksum
+of its own, over the same: headers are read by themselves to skip frames and to know producers.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ CLOSING = 3
 PREDECESSORS_DURABLE = 1
 """Flag: everything before this frame was on disk when it was written, so a bad frame before it is damage."""
 
-_HEADER = struct.Struct("<4sIIBBHIIqqqq16sIH2xqqI4x")
-"""Magic, then the fields of `Frame` from `crc` to `payload_length`, in that order."""
+_HEADER = struct.Struct("<4sIIBBHIIqqqq16sIH2xqqII")
+"""Magic, then the fields of `Frame` from `crc` to `header_crc`, in that order."""
+_UNCHECKED = 8
+"""Magic and `crc`: no checksum covers them. `header_crc` covers the header from here on, but for itself."""
 _SEED = struct.Struct("<QQ")
 _HOURS = struct.Struct("<ii")
 HEADER_BYTES = _HEADER.size
@@ -62,6 +65,7 @@ class Frame(NamedTuple):
     first_sequence: int
     last_sequence: int
     payload_length: int
+    header_crc: int
     position: int
     """Where the frame begins in the file."""
     hours: Hours
@@ -107,28 +111,33 @@ def encode_frame(
     sequences = (first_sequence, last_sequence)
     header = _HEADER.pack(
         *(MAGIC, 0, length, kind, flags, schema_version, epoch, records, base_offset),
-        *(*times, producer, producer_epoch, len(hours), *sequences, payload.size),
-    )
-    covered = b"".join([header[8:], *(_HOURS.pack(*span) for span in hours)]).ljust(payload_start - 8, b"\0")
-    padding = bytes(length - payload_start - payload.size)
+        *(*times, producer, producer_epoch, len(hours), *sequences, payload.size, 0),
+    )[_UNCHECKED:-4]
+    spans = b"".join(_HOURS.pack(*span) for span in hours)
     crc = google_crc32c.value(_SEED.pack(segment_id, position))
+    header_crc = struct.pack("<I", google_crc32c.extend(crc, header + spans))
+    covered = (header + header_crc + spans).ljust(payload_start - _UNCHECKED, b"\0")
+    padding = bytes(length - payload_start - payload.size)
     for chunk in (covered, payload, padding):
         crc = google_crc32c.extend(crc, chunk)
     return [MAGIC + struct.pack("<I", crc) + covered, memoryview(payload), padding]
 
 
-def decode_header(chunk: bytes, at: int, position: int) -> Frame | None:
-    """The header at `at` in the chunk, which lies at `position` in the file. None if it cannot be one.
+def decode_header(segment_id: int, chunk: bytes, at: int, position: int) -> Frame | None:
+    """The header at `at` in the chunk, which lies at `position` in the file. None if it is not one of this place.
 
-    It says where the frame ends, but only `is_whole` says whether to believe it. The chunk must hold the whole
+    What it says is what was written; only `is_whole` says whether the records are too. The chunk must hold the whole
     header with its hours; None too if it is too short for that.
     """
     if at + HEADER_BYTES > len(chunk) or chunk[at : at + 4] != MAGIC:
         return None
-    frame = Frame(*_HEADER.unpack_from(chunk, at)[1:], position, ())
+    frame = Frame._make((*_HEADER.unpack_from(chunk, at)[1:], position, ()))
     hours_end = at + HEADER_BYTES + _HOURS.size * frame.hours_count
     length = _aligned(frame.payload_start + frame.payload_length)
     if frame.length > 2 * FRAME_BYTES_MAX or frame.length != length or hours_end > len(chunk):
+        return None
+    header = chunk[at + _UNCHECKED : at + HEADER_BYTES - 4] + chunk[at + HEADER_BYTES : hours_end]
+    if google_crc32c.extend(google_crc32c.value(_SEED.pack(segment_id, position)), header) != frame.header_crc:
         return None
     if frame.hours_count:
         frame = frame._replace(hours=tuple(_HOURS.iter_unpack(chunk[at + HEADER_BYTES : hours_end])))
@@ -144,7 +153,7 @@ def is_whole(segment_id: int, frame: Frame, content: pa.Buffer) -> bool:
     if content.size != frame.length:
         return False
     seed = google_crc32c.value(_SEED.pack(segment_id, frame.position))
-    return bool(google_crc32c.extend(seed, content.slice(8)) == frame.crc)
+    return bool(google_crc32c.extend(seed, content.slice(_UNCHECKED)) == frame.crc)
 
 
 def _aligned(length: int) -> int:

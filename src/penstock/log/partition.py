@@ -59,7 +59,7 @@ class Partition:
         self._tail = Tail(topic.name, number, directory, clock)
         self._lock = threading.Lock()
         self._hot: dict[int, Segment] = {}
-        self._manifest: tuple[tuple[int, int], Manifest] | None = None
+        self._manifest: tuple[tuple[int, int, int], Manifest] | None = None
 
     # --- writing ---
 
@@ -156,14 +156,18 @@ class Partition:
         """The first offset that retention has left."""
         return self.manifest().start_offset
 
-    def manifest(self) -> Manifest:
-        """What is sealed, as of now. Read again only when it changed."""
+    def manifest(self, *, is_fresh: bool = False) -> Manifest:
+        """What is sealed, as of now. Read again only when it changed.
+
+        Whoever is going to change or delete something reads it again (`is_fresh`): where a file system counts time in
+        coarse steps, a new file may look like an old one.
+        """
         try:
             status = os.stat(self.directory / MANIFEST)
         except FileNotFoundError:
             return Manifest()
-        version = (status.st_ino, status.st_mtime_ns)
-        if self._manifest is None or self._manifest[0] != version:
+        version = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if is_fresh or self._manifest is None or self._manifest[0] != version:
             self._manifest = (version, read_manifest(self.directory))
         return self._manifest[1]
 

@@ -6,6 +6,7 @@ arrival and its hours of event time, so a slice of either clock reads little.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import CorruptionError, OffsetOutOfRange
+from penstock.errors import CorruptionError, OffsetOutOfRange, PenstockError, TopicDeleted
 from penstock.log.frame import Frame
 from penstock.log.hours import Hours, TimeRange, hours_meet
 from penstock.log.manifest import SealedSegment
 from penstock.log.schema import upgrade
 from penstock.log.sealed import read_row_groups
-from penstock.log.segment import Segment
+from penstock.log.segment import Segment, segment_path
 
 if TYPE_CHECKING:
     from penstock.log.definition import TopicDefinition
@@ -63,35 +64,44 @@ def pieces(partition: Partition, start: int, stop: int | None = None) -> list[Pi
     for attempt in range(RETRIES):
         try:
             return _pieces(partition, start, stop)
-        except FileNotFoundError:  # Sealed just now.
+        except FileNotFoundError as error:  # Sealed just now.
             if attempt == RETRIES - 1:
-                raise
+                raise _missing(partition, error) from error
+            partition.manifest(is_fresh=True)
     raise AssertionError("unreachable")
+
+
+def _missing(partition: Partition, error: FileNotFoundError) -> PenstockError:
+    """What it means that a file is still not there after many looks."""
+    if not partition.directory.is_dir():
+        return TopicDeleted(partition.topic.name)
+    return CorruptionError(Path(error.filename or error.args[0]), "the file is missing, and no other holds its records")
 
 
 def _pieces(partition: Partition, start: int, stop: int | None) -> list[Piece]:
     end = partition.end()
     hot = partition.hot_segments(end)
     manifest = partition.manifest()
+    hot = [segment for segment in hot if segment.base_offset >= manifest.sealed_end]  # Sealed between the two looks.
     stop = end.offset if stop is None else min(stop, end.offset)
     if start < manifest.start_offset or start > end.offset:
         raise OffsetOutOfRange(partition.place, start, manifest.start_offset, end.offset)
     found: list[Piece] = []
     if start >= stop:
         return found
-    reached = manifest.start_offset
-    for sealed in manifest.segments:
-        if sealed.start < stop and sealed.stop > start:
-            path = partition.directory / sealed.file
-            found += [
-                Piece(g.start, g.stop, g.rows, g.bytes, g.arrived_min, g.arrived_max, g.hours, path, sealed, number)
-                for number, g in enumerate(sealed.row_groups)
-                if g.start < stop and g.stop > start
-            ]
-        reached = sealed.stop
+    for sealed in manifest.segments[bisect_right(manifest.segments, start, key=lambda each: each.stop) :]:
+        if sealed.start >= stop:
+            break
+        path = partition.directory / sealed.file
+        found += [
+            Piece(g.start, g.stop, g.rows, g.bytes, g.arrived_min, g.arrived_max, g.hours, path, sealed, number)
+            for number, g in enumerate(sealed.row_groups)
+            if g.start < stop and g.stop > start
+        ]
+    reached = manifest.sealed_end
     for number, segment in enumerate(hot):
         if segment.base_offset > reached and reached < stop:
-            raise FileNotFoundError(segment.path)  # The sealer was between our two looks.
+            raise FileNotFoundError(segment_path(partition.directory, reached))  # The sealer was between our looks.
         position = end.position if segment.base_offset == end.segment_base else segment.size()
         last = hot[number + 1].base_offset if number + 1 < len(hot) else end.offset
         if segment.base_offset < stop and last > start:
@@ -113,6 +123,8 @@ def _pieces(partition: Partition, start: int, stop: int | None) -> list[Piece]:
                 for f in frames
             ]
         reached = last
+    if reached < stop:
+        raise FileNotFoundError(segment_path(partition.directory, reached))
     return found
 
 
@@ -159,9 +171,9 @@ def read(
                         yield batch.select([*wanted, "_partition", "_offset", "_arrived", "_late"])
                     start = max(start, last + 1)
             return
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             if attempt == RETRIES - 1:
-                raise
+                raise _missing(partition, error) from error
 
 
 def _read_file(partition: Partition, path: Path, group: list[Piece], wanted: list[str]) -> Iterator[pa.RecordBatch]:

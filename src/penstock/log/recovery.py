@@ -106,9 +106,12 @@ def _cut(segment: Segment, scan: Scan, hint: End | None) -> CutReport | None:
     """Cuts off what is not whole, and makes sure that what is whole is on disk."""
     size = segment.size()
     is_ours = hint is not None and hint.segment_id == segment.segment_id
-    if is_ours and hint is not None and hint.durable_position < scan.position:
-        # Whole, but perhaps only in memory: an fsync that failed once reports success the next time. Write it again.
+    if is_ours and hint is not None:
         known = hint.durable_position
+    else:  # Nobody ever said that the segment was there. Without records it may have been left by a failed roll.
+        known = 0 if scan.offset == segment.base_offset else scan.position
+    if known < scan.position:
+        # Whole, but perhaps only in memory: an fsync that failed once reports success the next time. Write it again.
         write_all(segment.fd, [read_exactly(segment.fd, scan.position - known, known)], known)
     if size > scan.position:
         os.ftruncate(segment.fd, scan.position)

@@ -36,7 +36,7 @@ def retain(partition: Partition, now_us: int) -> Removed:
     """
     _seal_if_old(partition, now_us)
     with locked(partition.directory / "maintenance.lock"):
-        manifest = partition.manifest()
+        manifest = partition.manifest(is_fresh=True)
         gone = _to_remove(partition, manifest.segments, now_us)
         if gone:
             manifest = replace(
@@ -80,7 +80,9 @@ def _seal_if_old(partition: Partition, now_us: int) -> None:
     age = partition.topic.definition.retention_age
     end = partition.end()
     if age is not None and end.offset > end.segment_base:
-        last = partition.hot_segments(end)[-1].frames(end.offset - 1, end.offset, end.position)[-1]
-        if now_us - last.appended_us > age.total_seconds() * SECOND_US:
-            partition.roll()
+        with suppress(FileNotFoundError):  # Sealed at this moment: so is a segment that is not listed.
+            for active in partition.hot_segments(end)[-1:]:
+                (last,) = active.frames(end.offset - 1, end.offset, end.position)
+                if now_us - last.appended_us > age.total_seconds() * SECOND_US:
+                    partition.roll()
     seal(partition)

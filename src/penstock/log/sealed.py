@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import google_crc32c
@@ -38,22 +39,25 @@ def write_sealed(
     event_time: str | None,
     is_compacted: bool = False,
 ) -> SealedSegment:
-    """Writes the records as a durable Parquet file. A crash leaves at most a temporary file."""
+    """Writes the records as a durable Parquet file. A crash leaves at most a temporary file, an error nothing."""
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     groups: list[RowGroup] = []
     reached = start
-    with pq.ParquetWriter(
-        temporary,
-        schema,
-        compression="zstd",
-        compression_level=1,
-        version="2.6",
-        write_page_checksum=True,
-        write_page_index=True,
-        store_decimal_as_integer=True,
-        use_dictionary=[f.name for f in schema if f.name not in ("_offset", "_arrived")],
-        column_encoding={"_offset": "DELTA_BINARY_PACKED", "_arrived": "DELTA_BINARY_PACKED"},
-    ) as writer:
+    with (
+        _deleted_on_error(temporary),
+        pq.ParquetWriter(
+            temporary,
+            schema,
+            compression="zstd",
+            compression_level=1,
+            version="2.6",
+            write_page_checksum=True,
+            write_page_index=True,
+            store_decimal_as_integer=True,
+            use_dictionary=[f.name for f in schema if f.name not in ("_offset", "_arrived")],
+            column_encoding={"_offset": "DELTA_BINARY_PACKED", "_arrived": "DELTA_BINARY_PACKED"},
+        ) as writer,
+    ):
         for table in _row_groups(batches, schema):
             group = _describe(table, reached, event_time)
             writer.write_table(table, row_group_size=table.num_rows)
@@ -71,6 +75,16 @@ def write_sealed(
         writer.add_key_value_metadata({"penstock": json.dumps(about)})
     publish_file(temporary, path)
     return describe_file(path)
+
+
+@contextmanager
+def _deleted_on_error(temporary: Path) -> Iterator[None]:
+    """On a full disk the half of a file would take the room that is needed to go on."""
+    try:
+        yield
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def describe_file(path: Path) -> SealedSegment:
@@ -108,12 +122,20 @@ def describe_file(path: Path) -> SealedSegment:
 def read_row_groups(
     path: Path, crc32c: int, numbers: Sequence[int], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The columns of some row groups, with _offset and _arrived. Columns that the file lacks are left out."""
+    """The columns of some row groups, with _offset and _arrived. Columns that the file lacks are left out.
+
+    FileNotFoundError if the file is gone, CorruptionError if it is damaged, also since it was checked.
+    """
     check_once(path, crc32c)
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        present = set(file.schema_arrow.names)
-        wanted = [*(name for name in columns if name in present), "_offset", "_arrived"]
-        yield from file.iter_batches(ROW_GROUP_ROWS, row_groups=list(numbers), columns=wanted)
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            present = set(file.schema_arrow.names)
+            wanted = [*(name for name in columns if name in present), "_offset", "_arrived"]
+            yield from file.iter_batches(ROW_GROUP_ROWS, row_groups=list(numbers), columns=wanted)
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        raise CorruptionError(path, f"it was whole before, and cannot be read now: {error}") from error
 
 
 def check_once(path: Path, crc32c: int) -> None:

@@ -46,6 +46,8 @@ def seal(partition: Partition, *, active: bool = False, wait: bool = True) -> li
 def _seal(partition: Partition, segment: Segment) -> SealedSegment:
     frames = [frame for frame in segment.headers(ALIGNMENT, segment.size()) if frame.kind == RECORDS]
     start, stop = segment.base_offset, frames[-1].end_offset
+    manifest = partition.manifest(is_fresh=True)
+    assert manifest.sealed_end == start, (manifest.sealed_end, start)
     definition = partition.topic.definition
     entry = write_sealed(
         partition.directory / f"{start:020d}{PARQUET}",
@@ -58,8 +60,6 @@ def _seal(partition: Partition, segment: Segment) -> SealedSegment:
     )
     assert (entry.rows, entry.row_groups[-1].stop) == (stop - start, stop), (entry, start, stop)
     check_once(partition.directory / entry.file, entry.crc32c)
-    manifest = partition.manifest()
-    assert manifest.sealed_end == start, (manifest.sealed_end, start)
     write_manifest(
         partition.directory,
         replace(
@@ -76,7 +76,7 @@ def _seal(partition: Partition, segment: Segment) -> SealedSegment:
 
 def clean(partition: Partition) -> list[str]:
     """Deletes what a crash left behind: files that the manifest does not name. The caller holds the lock."""
-    manifest: Manifest = partition.manifest()
+    manifest: Manifest = partition.manifest(is_fresh=True)
     named = {segment.file for segment in manifest.segments} | {name for name, _ in manifest.superseded}
     gone = [
         name
@@ -88,6 +88,8 @@ def clean(partition: Partition) -> list[str]:
         for base in hot_bases(partition.directory)
         if base < manifest.sealed_end
     ]
+    if gone:  # Whoever wrote this manifest may have died before it was on disk for sure.
+        sync_directory(partition.directory)
     for name in gone:
         with suppress(FileNotFoundError):
             os.unlink(partition.directory / name)

@@ -39,8 +39,11 @@ _HEADER = struct.Struct("<8sHHIqQq")
 _MAGIC = b"PenstkS\x01"
 
 
-class BadSegmentHeader(Exception):
+class BadSegmentHeader(CorruptionError):
     """The first 64 bytes are not those of a segment: torn while it was made, or damaged."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "its header is not that of a segment", position=0)
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ class Segment:
         return found
 
     def headers(self, start: int, stop: int) -> Iterator[Frame]:
-        """All frames between two positions, by their headers alone. CorruptionError where one cannot be a header."""
+        """All frames between two positions, by their headers alone. CorruptionError where one is damaged or missing."""
         position = start
         chunk, chunk_start = b"", 0
         while position < stop:
@@ -127,9 +130,9 @@ class Segment:
             if at < 0 or at + HEADER_BYTES_MAX > len(chunk):
                 chunk_start, at = position, 0
                 chunk = os.pread(self.fd, 64 * HEADER_BYTES_MAX, position)
-            frame = decode_header(chunk, at, position)
+            frame = decode_header(self.segment_id, chunk, at, position)
             if frame is None or frame.end_position > stop:
-                raise CorruptionError(self.path, "no frame begins where one must", position=position)
+                raise CorruptionError(self.path, "no whole header of a frame where one must be", position=position)
             yield frame
             position = frame.end_position
 
@@ -183,11 +186,11 @@ class Segment:
         chunk, chunk_start = b"", position
         while True:
             at = position - chunk_start
-            frame = decode_header(chunk, at, position)
+            frame = decode_header(self.segment_id, chunk, at, position)
             if frame is None or at + frame.length > len(chunk):
                 wanted = max(CHUNK_BYTES, frame.length if frame else 0)
                 chunk, chunk_start, at = read_exactly(self.fd, wanted, position), position, 0
-                frame = decode_header(chunk, 0, position)
+                frame = decode_header(self.segment_id, chunk, 0, position)
                 if frame is not None and frame.length > len(chunk) and frame.length > wanted:
                     chunk = read_exactly(self.fd, frame.length, position)
             if frame is None or at + frame.length > len(chunk):
@@ -202,7 +205,7 @@ class Segment:
         tail = read_exactly(self.fd, max(self.size() - position, 0), position)
         found = tail.find(MAGIC)
         while found >= 0:
-            frame = decode_header(tail, found, position + found) if found % ALIGNMENT == 0 else None
+            frame = decode_header(self.segment_id, tail, found, position + found) if found % ALIGNMENT == 0 else None
             if (
                 frame is not None
                 and frame.flags & PREDECESSORS_DURABLE

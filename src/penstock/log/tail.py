@@ -47,6 +47,7 @@ class Tail:
         self._pid = os.getpid()
         self._thread_lock = threading.RLock()
         self._lock_fd = -1
+        self._lock_path = directory / "lock"
         self._committed: CommittedEnd | None = None
         self._active: Segment | None = None
         self._failure: OSError | None = None
@@ -62,7 +63,7 @@ class Tail:
                 self._open()
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
             try:
-                if os.fstat(self._lock_fd).st_nlink == 0:
+                if self._is_deleted():
                     raise TopicDeleted(self._topic)
                 yield self._current_end()
             finally:
@@ -97,13 +98,11 @@ class Tail:
     def add(self, end: End, payload: pa.Buffer, *, records: int, is_synced: bool, **header: Any) -> End:
         """Adds one frame of records and makes it visible. Returns the new end."""
         after = self._write(end, payload, RECORDS, records=records, is_synced=is_synced, **header)
-        assert self._committed is not None
-        self._committed.write(after)
+        self._commit(after)
         return after
 
     def roll(self, end: End) -> End:
         """Closes the active segment and opens the next. A crash in between is finished by the next writer."""
-        assert self._committed is not None
         self._know_producers(end)
         self._producers.forget_before(self._clock())
         arrived_us = end.arrived_us
@@ -123,17 +122,16 @@ class Tail:
             )
         size = self._active.size()
         opened = End(end.offset, self._active.segment_id, size, size, end.offset, arrived_us, closed.epoch)
-        self._committed.write(opened)
+        self._commit(opened)
         self._producers_known_to = (end.offset, size)
         return opened
 
     def sync(self, end: End) -> None:
         """Makes everything up to the end safe, where it was left to the operating system."""
         assert self._active is not None
-        assert self._committed is not None
         with self._failing():
             sync_data(self._active.fd)
-        self._committed.write(end._replace(durable_position=end.position))
+        self._commit(end._replace(durable_position=end.position))
 
     def stored_before(self, end: End, producer: bytes, epoch: int, sequences: Sequences) -> int:
         """How many of these sequences, from the first on, the producer has stored already."""
@@ -151,9 +149,16 @@ class Tail:
         if os.getpid() != self._pid:
             raise ForkedHandle(self._place, self._pid, os.getpid())
 
+    def _is_deleted(self) -> bool:
+        """Whether the folder is gone, or has another name by now because somebody is deleting it, or died doing so."""
+        try:
+            return not os.path.samestat(os.stat(self._lock_path), os.fstat(self._lock_fd))
+        except FileNotFoundError:
+            return True
+
     def _open(self) -> None:
         try:
-            self._lock_fd = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._lock_fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._committed = CommittedEnd(self.end_path)
         except FileNotFoundError:
             raise TopicDeleted(self._topic) from None
@@ -165,12 +170,13 @@ class Tail:
         if end is not None and (self._failure is not None or self._is_active(end) or self._open_active(end)):
             return end
         self.check_writable()
-        recovered = recover(self._directory, self._number, end, self._clock())
+        with self._failing():
+            recovered = recover(self._directory, self._number, end, self._clock())
         if recovered.report is not None:
             logger.warning("%s", recovered.report.text(self._place))
         self._active = recovered.segment
         self._producers_known_to = (-1, 0)
-        self._committed.write(recovered.end)
+        self._commit(recovered.end)
         return recovered.end
 
     def _is_active(self, end: End) -> bool:
@@ -221,11 +227,18 @@ class Tail:
             arrived_us=max(end.arrived_us, header["arrived_max"]),
         )
 
+    def _commit(self, end: End) -> None:
+        assert self._committed is not None
+        with self._failing():
+            self._committed.write(end)
+
     @contextmanager
     def _failing(self, position: int | None = None) -> Iterator[None]:
         """An I/O error inside makes the partition read-only in this process; it is never tried again."""
         try:
             yield
+        except FileNotFoundError:  # Sealed or deleted at this moment: nothing was written.
+            raise
         except OSError as error:
             self._failure = error
             if position is not None and self._active is not None:

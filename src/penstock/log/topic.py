@@ -15,10 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.durations import parse_duration
-from penstock.errors import TopicDeleted
+from penstock.errors import RecordsRefused, TopicDeleted, UnknownColumn
 from penstock.log.compaction import Compacted, compact
 from penstock.log.cut import Offsets, cut
 from penstock.log.definition import FILE_NAME, TopicDefinition, read_definition, write_definition
+from penstock.log.encode import encode
 from penstock.log.files import locked
 from penstock.log.keys import partition_of
 from penstock.log.partition import Appended, Partition
@@ -74,10 +75,14 @@ class Topic:
     def schema_version(self) -> int:
         return self._definition.schema_version
 
-    def refresh(self) -> bool:
-        """Takes over a change made by another process. True if there was one."""
+    def refresh(self, *, is_fresh: bool = False) -> bool:
+        """Takes over a change made by another process. True if there was one.
+
+        Whoever is going to change the definition reads it again (`is_fresh`): where a file system counts time in coarse
+        steps, a new file may look like an old one.
+        """
         version = self._file_version()
-        if version == self._version:
+        if version == self._version and not is_fresh:
             return False
         definition = read_definition(self.directory)
         if definition.id != self._definition.id:
@@ -103,7 +108,7 @@ class Topic:
     ) -> TopicDefinition:
         """Changes the topic for everybody. A schema may only grow: a new nullable column, a wider number."""
         with locked(self.directory / "lock"):
-            self.refresh()
+            self.refresh(is_fresh=True)
             changed = self._definition if schema is None else self._definition.grown(schema)
             changes: dict[str, Any] = {}
             if lateness is not None:
@@ -117,7 +122,7 @@ class Topic:
             if segment_bytes is not None:
                 changes["segment_bytes"] = segment_bytes
             write_definition(self.directory, replace(changed, **changes))
-            self.refresh()
+            self.refresh(is_fresh=True)
         return self._definition
 
     # --- writing ---
@@ -129,13 +134,18 @@ class Topic:
         return Producer(self, **options)
 
     def append(self, data: pa.RecordBatch | pa.Table, *, arrived: pa.Array | None = None) -> list[Appended]:
-        """Stores Arrow data that fits the schema and returns when it is on disk. For everything else: `producer`."""
-        table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
+        """Stores Arrow data and returns when it is on disk, or stores nothing of it if a record does not fit.
+
+        For dicts, for many small batches, and for what may not fit: `producer`.
+        """
+        encoded = encode(data, self.schema)
+        if encoded.rejected:
+            first = encoded.rejected[0]
+            raise RecordsRefused(self.name, len(encoded.rejected), first.index, first.column, first.reason)
         appended = []
-        for start, batch in _with_starts(table.combine_chunks().to_batches()):
-            for number, part, rows in self.route(batch):
-                stamps = None if arrived is None else arrived.take(pa.array(rows + start))
-                appended.append(self.partitions[number].append(part, arrived=stamps))
+        for number, part, rows in self.route(encoded.batch):
+            stamps = None if arrived is None else arrived.take(pa.array(rows))
+            appended.append(self.partitions[number].append(part, arrived=stamps))
         return appended
 
     def route(self, batch: pa.RecordBatch) -> list[Routed]:
@@ -166,6 +176,9 @@ class Topic:
         """The batch in the current schema, and its version. Batches made before the schema grew are upgraded."""
         definition = self._definition
         if not batch.schema.equals(definition.schema):
+            for name in batch.schema.names:
+                if name not in definition.schema.names:
+                    raise UnknownColumn(self.name, name, definition.schema.names)
             batch = upgrade(batch, definition.schema)
         return batch, definition.schema_version
 
@@ -271,14 +284,9 @@ class Topic:
         for partition in self.partitions:
             partition.close()
 
-    def _file_version(self) -> tuple[int, int]:
+    def _file_version(self) -> tuple[int, int, int]:
         try:
             status = os.stat(self.directory / FILE_NAME)
         except FileNotFoundError:
             raise TopicDeleted(self.name) from None
-        return status.st_ino, status.st_mtime_ns
-
-
-def _with_starts(batches: Sequence[pa.RecordBatch]) -> list[tuple[int, pa.RecordBatch]]:
-    starts = itertools.accumulate((batch.num_rows for batch in batches), initial=0)
-    return list(zip(starts, batches, strict=False))
+        return status.st_ino, status.st_mtime_ns, status.st_size
