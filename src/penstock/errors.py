@@ -316,7 +316,7 @@ class SchemaRefused(PenstockError):
 
 
 class SettingsError(PenstockError):
-    """Something in penstock.toml, in the environment or in a flag is wrong. `where` says which of them, and the line."""
+    """Something in penstock.toml, the environment or a flag is wrong. `where` says which of them, and the line."""
 
     def __init__(self, where: str, text: str) -> None:
         self.where = where

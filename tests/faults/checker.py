@@ -61,12 +61,15 @@ def judge(root: Path, entries: Iterable[Entry], *, is_recovered: bool = True) ->
         try:
             definition = read_topic(root, topic)
         except FileNotFoundError:
-            if any(entry["do"] in ("created", "ack") for entry in mine):
+            does = {entry["do"] for entry in mine}
+            if does & {"created", "ack"} and "delete" not in does:
                 verdict.faults.append(f"{topic}: it was made, and is not there")
             continue
         except NotWhole as error:
             verdict.faults.append(str(error))
             continue
+        if any(entry["do"] == "deleted" for entry in mine):
+            verdict.faults.append(f"{topic}: it was deleted, and is there")
         _judge_definition(verdict, topic, definition, mine)
         _judge_topic(verdict, root, topic, definition, mine, is_recovered=is_recovered)
     for group, mine in commits.items():
@@ -158,24 +161,19 @@ def _judge_acks(
     if is_compacted:  # Only the newest of each key (here: the writer) is sure to be there.
         newest = {code >> 40: code for code in np.sort(acknowledged).tolist()}
         later = {writer: there[there >> 40 == writer].max(initial=-1) for writer in newest}
-        lost = [code for writer, code in newest.items() if later[writer] < code]
-        _complain(verdict, f"{place}: ACKNOWLEDGED AND LOST", _named(names, lost))
+        lost = np.array([code for writer, code in newest.items() if later[writer] < code], np.int64)
     else:
         removed = codes[offsets < stored.start_offset]
         lost = np.setdiff1d(np.setdiff1d(acknowledged, there), removed)
         if stored.start_offset:  # Where a retry was acknowledged no offset is known; what is older than the rest went.
             oldest = {writer: there[there >> 40 == writer].min(initial=1 << 62) for writer in np.unique(lost >> 40)}
             lost = np.array([code for code in lost.tolist() if code > oldest[code >> 40]], np.int64)
-        _complain(verdict, f"{place}: ACKNOWLEDGED AND LOST", _named(names, lost))
-    is_there = offsets >= stored.start_offset
-    at = np.searchsorted(rows, offsets[is_there])
-    found = at < len(rows)
-    found[found] = rows[at[found]] == offsets[is_there][found]
-    differs = np.zeros(len(at), bool)
-    differs[found] = there[at[found]] != codes[is_there][found]
-    if not is_compacted:
-        differs |= ~found
-    _complain(verdict, f"{place}: acknowledged at another offset", _named(names, codes[is_there][differs]))
+    _complain(verdict, f"{place}: ACKNOWLEDGED AND LOST", _named(names, lost))
+    at = np.searchsorted(rows, offsets)
+    is_right = at < len(rows)
+    is_right[is_right] = (rows[at[is_right]] == offsets[is_right]) & (there[at[is_right]] == codes[is_right])
+    elsewhere = codes[~is_right & np.isin(codes, there)]
+    _complain(verdict, f"{place}: acknowledged at another offset", _named(names, elsewhere))
 
 
 def _judge_received(verdict: Verdict, place: str, stored: StoredPartition, received: list[Entry]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 Entry = dict[str, Any]
 
 SCHEMA = "writer string, number bigint, note string, time timestamp"
-"""The columns of every topic that is judged: who wrote it, the writer's own count, and a text that follows from both."""
+"""The columns of every topic that is judged: who wrote it, the writer's own count, a text that follows from both."""
 
 
 def note_of(writer: str, number: int) -> str:

@@ -61,6 +61,8 @@ class StoredPartition:
     """Everything a partition holds, in the order of offsets."""
 
     start_offset: int
+    sealed_end: int
+    """Everything below is in Parquet files, or gone by retention."""
     end_offset: int
     records: pa.Table
     """Columns writer, number, note, _offset and _arrived (int64)."""
@@ -120,6 +122,7 @@ def read_partition(root: Path, topic: str, number: int) -> StoredPartition:
     empty = pa.table({"writer": [], "number": [], "note": [], "_offset": [], "_arrived": []}, schema=_table_schema())
     return StoredPartition(
         manifest["start_offset"],
+        manifest["sealed_end"],
         reached,
         pa.concat_tables([empty, *tables]),
         torn_bytes,
@@ -137,7 +140,7 @@ def read_segment(path: Path, partition: int | None = None) -> tuple[list[FrameSe
     magic, version, _, number, base_offset, segment_id, _ = SEGMENT_HEADER.unpack_from(header)
     if magic != b"PenstkS\x01" or version != 1 or base_offset != int(path.stem) or partition not in (None, number):
         raise NotWhole(f"{path}: the header is that of another segment")
-    frames = []
+    frames: list[FrameSeen] = []
     position, offset, epoch, arrived = 64, base_offset, 0, 0
     for frame in _frames(content, segment_id):
         is_first = not frames
@@ -179,13 +182,16 @@ def _frames(content: bytes, segment_id: int) -> Iterator[FrameSeen]:
     while position + FRAME_HEADER.size <= len(content):
         (
             magic, crc, length, kind, _, schema_version, epoch, records, base_offset, _, arrived_min, arrived_max,
-            _, _, hours, _, _, _, payload_length, _,
+            _, _, hours, _, _, _, payload_length, header_crc,
         ) = FRAME_HEADER.unpack_from(content, position)  # fmt: skip
         payload_start = -(-(FRAME_HEADER.size + 8 * hours) // 64) * 64
+        header = content[position + 8 : position + 100] + content[position + 104 : position + 104 + 8 * hours]
         body = content[position + 8 : position + length]
         seed = google_crc32c.value(struct.pack("<QQ", segment_id, position))
         if magic != b"PnFr" or len(body) != length - 8 or google_crc32c.extend(seed, body) != crc:
             return
+        if google_crc32c.extend(seed, header) != header_crc:
+            raise NotWhole(f"the frame at byte {position} is whole, but its header's own checksum does not match")
         payload = content[position + payload_start : position + payload_start + payload_length]
         yield FrameSeen(
             position, length, kind, schema_version, epoch, records, base_offset, arrived_min, arrived_max, payload

@@ -1,140 +1,79 @@
-"""A storm of kills: producers, consumers and sealers are killed at random moments and started again.
+"""The long versions of the tests of faults, by command: prints its seed and what it found, ends with 1 at a fault.
 
-    python -m tests.faults.storm --kills 1000
-    python -m tests.faults.storm --power-cuts 1000
-    python -m tests.faults.storm --injections all
-
-The workers are forked from a server that has loaded everything and opened nothing, so a start costs milliseconds. The
-storm comes in rounds, each on a log of its own, and after each round the judge speaks.
+python -m tests.faults.storm --kills 1000
+python -m tests.faults.storm --power-cuts 1000
+python -m tests.faults.storm --every-call
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import random
+import logging
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from penstock.log.log import Log
-from tests.faults import workers
-from tests.faults.checker import Verdict, judge
-from tests.faults.history import Entry, read_history
+from tests.faults.injection import NoTracing, calls_of, inject_all
+from tests.faults.kills import kill_storm
+from tests.faults.power import NoPowerCut, power_cuts
 
-ROUND_KILLS = 50
-CREW: dict[str, Callable[[Path, Path, str, int], None]] = {
-    "writer-1": workers.write,
-    "writer-2": workers.write,
-    "producer-1": workers.produce,
-    "producer-2": workers.produce,
-    "consumer-1": workers.consume,
-    "consumer-2": workers.consume,
-    "sealer-1": workers.maintain,
-    "sealer-2": workers.maintain,
-}
-"""Who is on the log at once."""
-LIFE_SECONDS = (0.01, 0.6)
-"""A worker is killed after some time between these."""
+MEMORY = Path("/dev/shm")
 
 
-@dataclass(frozen=True)
-class Round:
-    """What one round of a storm left behind."""
-
-    verdict: Verdict
-    crashes: list[str]
-    """What workers met that they did not expect."""
-    kills: dict[str, int]
-
-    def __str__(self) -> str:
-        return "\n".join([str(self.verdict), *self.crashes])
+def kill(directory: Path, kills: int, seed: int) -> bool:
+    """Kills producers, consumers and sealers. Whether all was well."""
+    rounds = kill_storm(directory, kills=kills, seed=seed, report=_say)
+    return all(each.verdict.is_clean and not each.crashes for each in rounds)
 
 
-def storm(directory: Path, *, kills: int, seed: int) -> Round:
-    """Kills that many workers on a new log in the directory, opens the log again, and judges."""
-    dice = random.Random(seed)
-    root, histories = directory / "log", directory / "histories"
-    histories.mkdir(parents=True)
-    workers.make_topics(root)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.workers"])
-    alive: dict[str, tuple[BaseProcess, float]] = {}
-    killed = dict.fromkeys(CREW, 0)
-    crashes: list[str] = []
-
-    def start(name: str) -> None:
-        process = context.Process(target=CREW[name], args=(root, histories, name, dice.randrange(1 << 30)), name=name)
-        process.start()
-        alive[name] = (process, time.monotonic() + dice.uniform(*LIFE_SECONDS))
-
-    for name in CREW:
-        start(name)
-    try:
-        while sum(killed.values()) < kills and not crashes:
-            name = min(alive, key=lambda each: alive[each][1])
-            process, due = alive[name]
-            time.sleep(max(due - time.monotonic(), 0))
-            if process.exitcode is not None:
-                crashes.append(f"{name} ended by itself with exit code {process.exitcode}")
-            process.kill()
-            process.join()
-            killed[name] += 1
-            start(name)
-    finally:
-        for process, _ in alive.values():
-            process.kill()
-            process.join()
-    entries = list(read_history(histories))
-    crashes += [entry["error"] for entry in entries if entry["do"] == "crash"]
-    return Round(judge_opened(root, entries), crashes, killed)
+def cut(directory: Path, cuts: int, seed: int) -> bool:
+    """Cuts the power. Whether all was well."""
+    verdicts, unexpected = power_cuts(directory, cuts=cuts, seed=seed, report=_say)
+    for found in (*unexpected, *(str(verdict) for verdict in verdicts if not verdict.is_clean)):
+        _say(found)
+    return not unexpected and all(verdict.is_clean for verdict in verdicts)
 
 
-def judge_opened(root: Path, entries: list[Entry]) -> Verdict:
-    """Opens the log as the next process would, judges it, and compares what penstock reads with what the judge reads."""
-    with Log(root, background=False) as log:
-        for name in log.topics():
-            log.topic(name).end()
-        verdict = judge(root, entries)
-        for (name, number), stored in verdict.partitions.items():
-            topic = log.topic(name)
-            start, stop = {number: topic.partitions[number].start_offset()}, {number: stored.end_offset}
-            table = topic.slice(start, stop, columns=["writer", "number", "note"])
-            expected = stored.records.select(["writer", "number", "note", "_offset"])
-            if not table.select(expected.schema.names).combine_chunks().equals(expected.combine_chunks()):
-                verdict.faults.append(f"{name}/{number}: penstock reads something else than what is on disk")
-    return verdict
-
-
-def kill_storm(directory: Path, *, kills: int, seed: int, report: Callable[[str], None] = lambda _: None) -> list[Round]:
-    """Rounds of kills until there were enough, or until a round was not clean."""
-    rounds: list[Round] = []
-    done = 0
-    while done < kills:
-        rounds.append(storm(directory / f"round-{len(rounds)}", kills=min(ROUND_KILLS, kills - done), seed=seed + done))
-        done += sum(rounds[-1].kills.values())
-        report(f"{done} kills: {rounds[-1]}")
-        if rounds[-1].crashes or not rounds[-1].verdict.is_clean:
-            break
-    return rounds
+def fail_every_call(directory: Path) -> bool:
+    """A kill and an I/O error at every single call of both scenarios. Whether all was well."""
+    calls = calls_of("life", directory) + calls_of("mend", directory)
+    _say(f"{len(calls)} system calls, with a kill and an error at each")
+    return not inject_all(directory, calls, ("kill", "error"), report=_say)
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.storm", description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=0, help="how many workers to kill")
+    parser.add_argument("--kills", type=int, default=0, help="kill so many producers, consumers and sealers")
+    parser.add_argument("--power-cuts", type=int, default=0, help="cut the power so often (needs root)")
+    parser.add_argument("--every-call", action="store_true", help="a kill and an error at every call (needs strace)")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000_000)
     options = parser.parse_args(arguments)
-    print(f"seed {options.seed}")
+    logging.getLogger("penstock").setLevel(logging.ERROR)
+    _say(f"seed {options.seed}")
     is_clean = True
-    with tempfile.TemporaryDirectory(prefix="storm-") as directory:
-        if options.kills:
-            rounds = kill_storm(Path(directory) / "kills", kills=options.kills, seed=options.seed, report=print)
-            is_clean &= all(each.verdict.is_clean and not each.crashes for each in rounds)
+    started = time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory(prefix="storm-") as slow, _memory() as fast:
+            if options.kills:
+                is_clean &= kill(Path(slow) / "kills", options.kills, options.seed)
+            if options.power_cuts:
+                is_clean &= cut(Path(fast), options.power_cuts, options.seed)
+            if options.every_call:
+                is_clean &= fail_every_call(Path(fast))
+    except (NoPowerCut, NoTracing) as error:
+        _say(f"not possible here: {error}")
+        return 2
+    _say(f"{'clean' if is_clean else 'FAULTS'} after {time.monotonic() - started:.0f} s")
     return 0 if is_clean else 1
+
+
+def _memory() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="storm-", dir=MEMORY if MEMORY.is_dir() else None)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
 
 
 if __name__ == "__main__":

@@ -126,6 +126,10 @@ def lose_the_topic(scene: Scene) -> None:
     (scene.root / "topics" / "t" / "topic.json").unlink()
 
 
+def keep_a_deleted_topic(scene: Scene) -> None:
+    scene.history.add("deleted", topic="t")
+
+
 def damage_the_definition(scene: Scene) -> None:
     os.truncate(scene.root / "topics" / "t" / "topic.json", 100)
 
@@ -171,6 +175,7 @@ PLANTED: dict[Plant, str] = {
     acknowledge_what_was_not_stored: "ACKNOWLEDGED AND LOST (1): a:100",
     leave_a_torn_tail: "4 bytes of a torn tail were left",
     lose_the_topic: "it was made, and is not there",
+    keep_a_deleted_topic: "it was deleted, and is there",
     damage_the_definition: "the checksum of the document does not match",
     lose_an_added_column: "columns that were added are not there (1): extra",
     begin_later_without_retention: "has no retention",
@@ -198,7 +203,8 @@ def test_judge_finds_a_planted_fault(plant: Plant, memory_path: Path) -> None:
 
 
 def test_judge_accepts_what_retention_and_compaction_removed(memory_path: Path) -> None:
-    for number, options in enumerate(({"retention_bytes": 1}, {"compact": True, "key": "writer"})):
+    cases: list[dict[str, object]] = [{"retention_bytes": 1}, {"compact": True, "key": "writer"}]
+    for number, options in enumerate(cases):
         scene = Scene(memory_path / str(number), **options)
         topic = scene.reopened()
         topic.retain()

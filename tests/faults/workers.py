@@ -6,6 +6,7 @@ is sent once more, under the same numbers. What a worker did not expect goes int
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 import traceback
@@ -16,9 +17,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import PenstockError
+from penstock.errors import MemberEvicted, PenstockError
+from penstock.log.consumer import Consumer
 from penstock.log.log import Log
-from penstock.log.producer import Producer
+from penstock.log.producer import Ack, OnFull, Producer
 from penstock.log.producers import named_producer
 from penstock.log.topic import Topic
 from tests.faults.checker import fingerprint
@@ -29,14 +31,21 @@ PLAIN, KEPT, TABLE = "plain", "kept", "table"
 PARTITIONS = 2
 GROUP = "readers"
 
-pa.array([0])  # The first array of a process imports pandas: once in the server that workers are forked from, not in each.
+pa.array([0])  # The first array of a process imports pandas: once for the server that all workers are forked from.
 
 
 def make_topics(root: Path, *, segment_bytes: int = 16 << 10) -> None:
     """The topics that all workers use."""
     with Log(root, background=False) as log:
         log.create(PLAIN, SCHEMA, key="number", event_time="time", partitions=PARTITIONS, segment_bytes=segment_bytes)
-        log.create(KEPT, SCHEMA, partitions=PARTITIONS, segment_bytes=segment_bytes, retention_bytes=6 * segment_bytes)
+        log.create(
+            KEPT,
+            SCHEMA,
+            partitions=PARTITIONS,
+            segment_bytes=segment_bytes,
+            retention_bytes=6 * segment_bytes,
+            retention_age="300ms",
+        )
         log.create(TABLE, SCHEMA, key="writer", partitions=PARTITIONS, segment_bytes=segment_bytes, compact=True)
 
 
@@ -61,12 +70,12 @@ def write(root: Path, histories: Path, writer: str, seed: int) -> None:
         dice = random.Random(seed)
         log = Log(root, background=dice.random() < 0.5)
         for entry in _unanswered(past):
-            _append(history, log.topic(entry["topic"]), writer, entry["partition"], entry["first"], entry["count"])
+            append(history, log.topic(entry["topic"]), writer, entry["partition"], entry["first"], entry["count"])
         following = 1 + max((entry["first"] + entry["count"] for entry in past if entry["do"] == "send"), default=0)
         while True:
             topic = log.topic(dice.choice([PLAIN, PLAIN, KEPT, TABLE]))
             count = dice.randint(1, 40)
-            _append(history, topic, writer, dice.randrange(PARTITIONS), following, count)
+            append(history, topic, writer, dice.randrange(PARTITIONS), following, count)
             following += count + dice.randint(0, 3)
 
 
@@ -75,23 +84,52 @@ def produce(root: Path, histories: Path, writer: str, seed: int) -> None:
     with _history(histories, writer) as (history, past):
         dice = random.Random(seed)
         log = Log(root)
-        producer = Producer(log.topic(PLAIN), name=writer, epoch=sum(entry["do"] == "begun" for entry in past))
+        lives = sum(entry["do"] == "begun" for entry in past)
+        on_full: OnFull = dice.choice(["block", "spill"])
+        producer = Producer(log.topic(PLAIN), name=writer, epoch=lives, on_full=on_full, buffer_bytes=16 << 10)
         history.add("begun", writer=writer)
         again = [(entry["first"], entry["count"]) for entry in _unanswered(past)]
         following = 1 + max((entry["first"] + entry["count"] for entry in past if entry["do"] == "send"), default=0)
-        under_way = []
+        under_way: list[tuple[Entry, Ack]] = []
         while True:
             first, count = again.pop(0) if again else (following, dice.randint(1, 20))
             following = max(following, first + count)
-            fields = {"topic": PLAIN, "writer": writer, "partition": None, "first": first, "count": count}
-            history.add("send", **fields)
-            data = events(writer, first, count, log.topic(PLAIN).schema)
-            under_way.append((fields, producer.send(data if dice.random() < 0.5 else data.to_pylist(), sequence=first)))
+            under_way.append(_sent(history, producer, writer, first, count, dice, sequence=first))
             while under_way and (under_way[0][1].done or len(under_way) > 8):
-                fields, ack = under_way.pop(0)
-                receipt = ack.wait(30)
-                assert receipt.stored + receipt.duplicates == fields["count"], (receipt, fields)
-                history.add("ack", **fields)
+                _acknowledged(history, *under_way.pop(0))
+
+
+def spill(root: Path, histories: Path, name: str, seed: int) -> None:
+    """Sends faster than the log takes, so that events wait on disk. Whoever comes next sends what a dead one left."""
+    with _history(histories, name) as (history, past):
+        dice = random.Random(seed)
+        writer = f"{name}.{sum(entry['do'] == 'begun' for entry in past)}"
+        history.add("begun", writer=writer)
+        producer = Producer(Log(root).topic(PLAIN), on_full="spill", buffer_bytes=8 << 10)
+        following = 0
+        under_way: list[tuple[Entry, Ack]] = []
+        while True:
+            count = dice.randint(1, 40)
+            under_way.append(_sent(history, producer, writer, following, count, dice))
+            following += count
+            while under_way and (under_way[0][1].done or len(under_way) > 60):
+                _acknowledged(history, *under_way.pop(0))
+
+
+def _sent(
+    history: History, producer: Producer, writer: str, first: int, count: int, dice: random.Random,
+    sequence: int | None = None,
+) -> tuple[Entry, Ack]:  # fmt: skip
+    fields = {"topic": PLAIN, "writer": writer, "partition": None, "first": first, "count": count}
+    history.add("send", **fields)
+    data = events(writer, first, count, producer.topic.schema)
+    return fields, producer.send(data if dice.random() < 0.5 else data.to_pylist(), sequence=sequence)
+
+
+def _acknowledged(history: History, fields: Entry, ack: Ack) -> None:
+    receipt = ack.wait(30)
+    assert receipt.stored + receipt.duplicates == fields["count"], (receipt, fields)
+    history.add("ack", **fields)
 
 
 def consume(root: Path, histories: Path, reader: str, seed: int) -> None:
@@ -99,22 +137,33 @@ def consume(root: Path, histories: Path, reader: str, seed: int) -> None:
     with _history(histories, reader) as (history, _):
         dice = random.Random(seed)
         log = Log(root, background=False)
-        with log.consumer(PLAIN, group=GROUP, auto_commit=None, session_timeout="2s", max_rows=500) as consumer:
-            reached: dict[tuple[str, int], int] = {}
+        with Consumer(log, PLAIN, group=GROUP, auto_commit=None, session_timeout="2s", max_rows=500) as consumer:
             while True:
-                for records in consumer.poll(0.2):
-                    notes = records.batch.column("note").to_pylist()
-                    assert len(notes) == records.stop - records.start, records
-                    fields = {"topic": records.topic, "partition": records.partition, "start": records.start}
-                    history.add("received", **fields, stop=records.stop, fingerprint=fingerprint(notes), group=GROUP)
-                    reached[records.topic, records.partition] = records.stop
-                if reached and dice.random() < 0.3:
-                    consumer.commit()
-                    mine = {(each.topic, each.partition) for each in consumer.assignment}
-                    for (topic, partition), offset in reached.items():
-                        if (topic, partition) in mine:
-                            history.add("committed", group=GROUP, topic=topic, partition=partition, offset=offset)
-                    reached.clear()
+                receive(history, consumer)
+                if dice.random() < 0.3:
+                    commit(history, consumer)
+
+
+def receive(history: History, consumer: Consumer) -> None:
+    """Notes down what the consumer is given, if anything comes."""
+    for records in consumer.poll(0.2):
+        notes = records.batch.column("note").to_pylist()
+        assert len(notes) == records.stop - records.start, records
+        place = {"topic": records.topic, "partition": records.partition, "start": records.start, "stop": records.stop}
+        history.add("received", group=GROUP, **place, fingerprint=fingerprint(notes))
+
+
+def commit(history: History, consumer: Consumer) -> None:
+    """Commits, and notes down what is committed for sure."""
+    before = consumer.positions()
+    try:
+        consumer.commit()
+    except MemberEvicted:  # It was slow, and others go on at the last commit.
+        return
+    after = consumer.positions()
+    for (topic, partition), offset in before.items():
+        if (topic, partition) in after:
+            history.add("committed", group=GROUP, topic=topic, partition=partition, offset=offset)
 
 
 def maintain(root: Path, histories: Path, name: str, seed: int) -> None:
@@ -124,14 +173,20 @@ def maintain(root: Path, histories: Path, name: str, seed: int) -> None:
         log = Log(root, background=False)
         while True:
             topic = log.topic(dice.choice([PLAIN, KEPT, TABLE]))
-            chore: Callable[[], object] = dice.choice([topic.seal, topic.retain, topic.compact])
-            chore()
+            maintain_once(topic, dice)
             if dice.random() < 0.1:
                 topic.seal(active=True)
             time.sleep(0.002)
 
 
-def _append(history: History, topic: Topic, writer: str, partition: int, first: int, count: int) -> None:
+def maintain_once(topic: Topic, dice: random.Random) -> None:
+    """One chore of those that are due now and then."""
+    chores: list[Callable[[], object]] = [topic.seal, topic.retain, topic.compact]
+    dice.choice(chores)()
+
+
+def append(history: History, topic: Topic, writer: str, partition: int, first: int, count: int) -> None:
+    """Appends records under numbers that a retry is known by, and notes down before and after."""
     fields = {"topic": topic.name, "writer": writer, "partition": partition, "first": first, "count": count}
     history.add("send", **fields)
     batch = events(writer, first, count, topic.schema)
@@ -148,11 +203,24 @@ def _unanswered(past: list[Entry]) -> list[Entry]:
     return [entry for key, entry in waiting.items() if key not in answered]
 
 
+class _Warnings(logging.Handler):
+    """Warnings of the log go into the history as well."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__(logging.WARNING)
+        self._history = history
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._history.add("warning", text=record.getMessage())
+
+
 @contextmanager
 def _history(histories: Path, name: str) -> Iterator[tuple[History, list[Entry]]]:
     path = histories / f"{name}.jsonl"
     past = list(read_history(path))
     history = History(path)
+    logging.getLogger("penstock").addHandler(_Warnings(history))
+    logging.getLogger("penstock").propagate = False
     try:
         yield history, past
     except BaseException as error:

@@ -306,7 +306,7 @@ def examples(count: int, steps: int) -> settings:
 
 
 def test_nothing_is_lost_or_repeated_whatever_members_do() -> None:
-    run_state_machine_as_test(GroupMachine, settings=examples(50, 30))
+    run_state_machine_as_test(GroupMachine, settings=examples(30, 30))
 
 
 @pytest.mark.long

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from penstock.log.partition import Partition
     from penstock.log.producer import Producer
 
+DELETED_PREFIX = "deleted-"
+"""A folder of this name was a topic; only its files are left to be removed."""
+
 
 class Log:
     """The append-only log: the system of record, in a folder, without a server.
@@ -87,6 +90,7 @@ class Log:
         )
         make_directory(self.topics_directory)
         with locked(self.root / "lock"):
+            self._finish_deleting()
             directory = self.topics_directory / name
             if (directory / FILE_NAME).exists():
                 if exist_ok:
@@ -129,13 +133,17 @@ class Log:
         with locked(self.root / "lock"), ExitStack() as locks:
             for partition in topic.partitions:
                 locks.enter_context(locked(partition.directory / "lock"))
-            gone = self.root / f"deleted-{uuid.uuid4().hex}"
-            topic.directory.rename(gone)
+            topic.directory.rename(self.root / f"{DELETED_PREFIX}{uuid.uuid4().hex}")
             sync_directory(self.topics_directory)
-            shutil.rmtree(gone)
+            self._finish_deleting()
         with self._lock:
             self._topics.pop(name, None)
         topic.close()
+
+    def _finish_deleting(self) -> None:
+        """Removes the files of deleted topics, also of those whose process died half way. Needs the log's lock."""
+        for gone in self.root.glob(f"{DELETED_PREFIX}*"):
+            shutil.rmtree(gone)
 
     # --- reading and writing ---
 

@@ -8,7 +8,6 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError
 from penstock.log.sealing import seal
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class Upkeep:
                     topic.retain()
                 if definition.compact:
                     topic.compact()
-            except (PenstockError, OSError) as error:
+            except Exception as error:  # Whatever it is, the thread lives on: others wait for it.
                 logger.warning("log: upkeep of topic %s did not finish and will be tried again: %s", name, error)
 
     def _try(self, what: str, partition: Partition) -> None:
@@ -100,5 +99,5 @@ class Upkeep:
                 seal(partition, wait=False)
             else:
                 partition.sync()
-        except (PenstockError, OSError) as error:
+        except Exception as error:  # Whatever it is, the thread lives on: others wait for it.
             logger.warning("log: could not %s %s, will try again later: %s", what, partition.place, error)

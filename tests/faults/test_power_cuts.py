@@ -1,0 +1,102 @@
+"""The power goes while everybody works: everything acknowledged is there when it comes back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import CorruptionError
+from penstock.log import tail
+from penstock.log.log import Log
+from tests.faults.checker import Verdict
+from tests.faults.history import SCHEMA, History, read_history
+from tests.faults.opened import judge_opened
+from tests.faults.power import FLUSH_NOTHING, Disk, NoPowerCut, power_cuts
+from tests.faults.workers import append
+
+pytestmark = pytest.mark.services
+LOST = "ACKNOWLEDGED AND LOST"
+
+
+@pytest.fixture
+def disk(memory_path: Path) -> Iterator[Disk]:
+    try:
+        disk = Disk(memory_path)
+    except NoPowerCut as error:
+        pytest.skip(str(error))
+    yield disk
+    disk.close()
+
+
+@pytest.mark.parametrize("cuts", [5, pytest.param(100, marks=pytest.mark.long)])
+def test_everything_acknowledged_survives_power_cuts(memory_path: Path, cuts: int) -> None:
+    """Appends, sealing, retention, compaction, topics made and altered, commits of a consumer group: all at once."""
+    try:
+        verdicts, unexpected = power_cuts(memory_path, cuts=cuts, seed=cuts)
+    except NoPowerCut as error:
+        pytest.skip(str(error))
+    assert not unexpected, "\n".join(unexpected)
+    assert all(verdict.is_clean for verdict in verdicts), str(verdicts[-1])
+    assert len(verdicts) == cuts
+    assert verdicts[-1].acknowledged > 100
+    assert any(stored.sealed_end > 0 for stored in verdicts[-1].partitions.values()), "nothing was sealed"
+
+
+def cut_while_writing(disk: Disk, histories: Path, write: Callable[[Log, History], None]) -> Verdict:
+    """Writes, cuts the power, opens the log again, judges."""
+    root = disk.place / "log"
+    history = History(histories / "history.jsonl")
+    log = Log(root, background=False)
+    write(log, history)
+    disk_is_off_at_once(disk, log)
+    return judge_opened(root, list(read_history(history.path)))
+
+
+def disk_is_off_at_once(disk: Disk, log: Log) -> None:
+    """Nothing is synced any more, not even by closing the log."""
+    for name in log.topics():
+        for partition in log.topic(name).partitions:
+            partition._tail.close()
+    log._topics.clear()
+    disk.cut(FLUSH_NOTHING)
+
+
+def write_some(log: Log, history: History, **options: object) -> None:
+    topic = log.create("t", SCHEMA, **options)  # type: ignore[arg-type]
+    for turn in range(20):
+        append(history, topic, "w", 0, 10 * turn, 10)
+
+
+def test_records_on_disk_survive_a_cut_right_after_the_last_one(disk: Disk, tmp_path: Path) -> None:
+    verdict = cut_while_writing(disk, tmp_path, write_some)
+    assert verdict.is_clean, str(verdict)
+    assert verdict.records == verdict.acknowledged == 200
+
+
+def test_records_left_to_the_system_are_lost_and_the_judge_says_so(disk: Disk, tmp_path: Path) -> None:
+    """With durability="os" a cut takes the last second. What is left is whole; this also shows that cuts are real."""
+    verdict = cut_while_writing(disk, tmp_path, lambda log, history: write_some(log, history, durability="os"))
+    assert verdict.faults
+    assert all(LOST in fault for fault in verdict.faults), str(verdict)
+
+
+def test_log_that_forgets_to_sync_is_found_out(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "sync_data", lambda fd: None)
+    verdict = cut_while_writing(disk, tmp_path, write_some)
+    assert LOST in str(verdict)
+
+
+def test_log_that_forgets_to_sync_documents_and_folders_is_found_out(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without fsync the definition of a topic is an empty file after a cut, or not there."""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
+        try:
+            found = cut_while_writing(disk, tmp_path, write_some).faults
+        except CorruptionError as error:
+            found = [str(error)]
+    assert found
