@@ -2,9 +2,15 @@
 
 The way of an event, and of the folders:
 
-    log/        events are kept, in order
-    cli/        one file per command
-    demo/       the log at work, in one command
+    events/     what they look like           ddl.py  encode.py  keys.py
+    produce/    they come in                  producer.py  sender.py  spill.py
+    log/        and are kept, in order        partition.py  segment.py  sealed.py  topic.py
+    consume/    and go out again              consumer.py  group.py
+    spark/      as DataFrames too             read.py  source.py  builder.py
+    load/       history, from files           loading.py
+    check/      is everything whole?          checking.py  repair.py
+    cli/        one file per command          topic.py  produce.py  consume.py
+    demo/       all of it at work             workers.py  count.py
 """
 
 from __future__ import annotations
@@ -12,19 +18,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.consume.consumer import Consumer
     from penstock.errors import PenstockError
-    from penstock.log.consumer import Consumer
     from penstock.log.log import Log
-    from penstock.log.producer import Producer
     from penstock.log.topic import Topic
+    from penstock.produce.producer import Producer
 
 __all__ = ["Consumer", "Log", "PenstockError", "Producer", "Topic"]
 
 _HOMES = {
-    "Consumer": "penstock.log.consumer",
+    "Consumer": "penstock.consume.consumer",
     "Log": "penstock.log.log",
     "PenstockError": "penstock.errors",
-    "Producer": "penstock.log.producer",
+    "Producer": "penstock.produce.producer",
     "Topic": "penstock.log.topic",
 }
 

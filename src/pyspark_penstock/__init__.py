@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.log.source import PenstockDataSource as DefaultSource
+from penstock.spark.source import PenstockDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.log.log import Log
+from tests.check.test_checking import filled, flip, hot, parquet
 from tests.cli.commands import fails, run
 from tests.log.rows import numbers_of, rows, small_topic
-from tests.log.test_check import filled, flip, hot, parquet
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from penstock.log.consumer import Consumer
+from penstock.consume.consumer import Consumer
 from penstock.log.log import Log
 from tests.faults import workers
 from tests.faults.checker import Verdict

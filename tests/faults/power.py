@@ -21,8 +21,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from penstock.consume.consumer import Consumer
 from penstock.errors import PenstockError
-from penstock.log.consumer import Consumer
 from penstock.log.log import Log
 from tests.faults import workers
 from tests.faults.checker import Verdict

@@ -12,9 +12,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
 
+from penstock.consume.assignment import TopicPartition
+from penstock.consume.group import Group
 from penstock.errors import PartitionReadOnly, PenstockError
-from penstock.log.assignment import TopicPartition
-from penstock.log.group import Group
 from penstock.log.log import Log
 from penstock.log.topic import Topic
 from tests.faults.history import SCHEMA, History

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.log.log import Log
-from penstock.log.producer import Producer
+from penstock.produce.producer import Producer
 from tests.faults.history import SCHEMA, History, read_history
 from tests.faults.opened import judge_opened
 from tests.faults.workers import append, events

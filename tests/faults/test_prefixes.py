@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.consume.assignment import TopicPartition
+from penstock.consume.group import Group
+from penstock.consume.membership import Member
 from penstock.errors import CorruptionError
-from penstock.log.assignment import TopicPartition
-from penstock.log.group import Group
 from penstock.log.log import Log
-from penstock.log.membership import Member
 from tests.faults.history import SCHEMA, note_of
 from tests.faults.stored import OPENING, RECORDS, read_segment
 from tests.faults.workers import events

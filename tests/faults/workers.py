@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from penstock.consume.consumer import Consumer
 from penstock.errors import MemberEvicted, PenstockError
-from penstock.log.consumer import Consumer
 from penstock.log.log import Log
-from penstock.log.producer import Ack, OnFull, Producer
 from penstock.log.producers import named_producer
 from penstock.log.topic import Topic
+from penstock.produce.producer import Ack, OnFull, Producer
 from tests.faults.checker import fingerprint
 from tests.faults.history import SCHEMA, Entry, History, note_of, read_history
 

@@ -18,9 +18,9 @@ from penstock.cli.output import print_table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.log.consumer import Consumer
+    from penstock.consume.consumer import Consumer
+    from penstock.consume.position import Records
     from penstock.log.log import Log
-    from penstock.log.position import Records
 
 OWN = ("_partition", "_offset", "_arrived", "_late")
 TABLE_ROWS = 100
@@ -110,7 +110,7 @@ def _up_to(records: Records, most: int | None, stop: int | None) -> tuple[pa.Rec
 
 def _ends(log: Log, topics: Sequence[str]) -> dict[tuple[str, int], int]:
     """Where every partition ends now."""
-    from penstock.log.catalog import Catalog
+    from penstock.consume.catalog import Catalog
 
     catalog = Catalog(log)
     return {(key.topic, key.partition): catalog.partition(key).end().offset for key in catalog.find(topics)}

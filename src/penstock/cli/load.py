@@ -14,7 +14,7 @@ from penstock.cli.options import Json, LogUrl, open_log
 from penstock.cli.output import print_json, rate_text
 
 if TYPE_CHECKING:
-    from penstock.log.load import Progress
+    from penstock.load.loading import Progress
 
 
 def load(
@@ -41,7 +41,7 @@ def load(
     Example:
       penstock load access-2025.csv.gz --topic access --arrived time
     """
-    from penstock.log.load import load as load_file
+    from penstock.load.loading import load as load_file
 
     if not file.is_file():
         raise typer.BadParameter(f"there is no file {file}", param_hint="FILE")

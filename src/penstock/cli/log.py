@@ -12,8 +12,8 @@ from penstock.cli.options import Json, LogUrl, is_terminal, open_log, parse_plac
 from penstock.cli.output import bytes_text, hours_text, moment, print_json, print_table, span_text
 
 if TYPE_CHECKING:
-    from penstock.log.findings import PartitionReport
-    from penstock.log.inspection import PieceSeen
+    from penstock.check.findings import PartitionReport
+    from penstock.check.inspection import PieceSeen
     from penstock.log.log import Log
 
 commands = typer.Typer(help="Look after what is on disk.", no_args_is_help=True, rich_markup_mode=None)
@@ -42,7 +42,7 @@ def check(
       penstock log check orders/3
       penstock log check orders/3 --repair
     """
-    from penstock.log.check import check_log
+    from penstock.check.checking import check_log
 
     topic, partition = (None, None) if place is None else parse_place(place)
     with open_log(context, log_url) as log:
@@ -78,8 +78,8 @@ def inspect(
     Example:
       penstock log inspect orders/3 --at 4711
     """
+    from penstock.check.inspection import Inspection
     from penstock.errors import CommandRefused
-    from penstock.log.inspection import Inspection
 
     topic, number = parse_place(place)
     if number is None:
@@ -183,9 +183,9 @@ def _topics(log: Log, topic: str | None) -> list[str]:
 
 def _repair(log: Log, reports: list[PartitionReport], *, yes: bool, is_quiet: bool) -> list[Any]:
     """Repairs what the reports call for, and says what was done."""
+    from penstock.check.repair import repair_partition
     from penstock.errors import CommandRefused
     from penstock.log.definition import read_definition
-    from penstock.log.repair import repair_partition
 
     def confirm(question: str) -> bool:
         if yes:

@@ -18,9 +18,9 @@ from penstock.cli.output import print_json, rate_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.log.encode import Encoded
-    from penstock.log.producer import Producer
+    from penstock.events.encode import Encoded
     from penstock.log.topic import Topic
+    from penstock.produce.producer import Producer
 
 READ_BYTES = 1 << 20
 
@@ -96,7 +96,7 @@ class _Feed:
         self.buried = 0
 
     def run(self) -> None:
-        from penstock.log.row_source import TextPieces
+        from penstock.load.row_source import TextPieces
 
         pieces = TextPieces(self.is_csv, self.file)
         for chunk in _chunks(self.file):
@@ -120,8 +120,8 @@ class _CsvFeed(_Feed):
         self.columns: list[str] | None = None
 
     def send(self, piece: bytes) -> None:
-        from penstock.log.csv_lines import encode_csv
-        from penstock.log.row_source import csv_header
+        from penstock.events.csv_lines import encode_csv
+        from penstock.load.row_source import csv_header
 
         if self.columns is None:
             self.columns, piece = csv_header(piece, Path(self.file), self.topic.name, self.topic.schema)
@@ -134,8 +134,8 @@ class _CsvFeed(_Feed):
     def _bury(self, encoded: Encoded) -> None:
         import numpy as np
 
-        from penstock.log.dead_letters import DeadLetters
         from penstock.log.producers import named_producer
+        from penstock.produce.dead_letters import DeadLetters
 
         if encoded.rejected:
             letters = DeadLetters(self.topic)

@@ -178,7 +178,7 @@ def alter(
     Example:
       penstock topic alter access --add-column 'agent string' --retention-age 30d
     """
-    from penstock.log.schema import format_ddl
+    from penstock.events.schema import format_ddl
 
     changes: dict[str, Any] = {"schema": schema, "lateness": lateness, "compact": compact}
     if retention_age is not None:
@@ -275,7 +275,7 @@ def _partition(partition: Partition) -> dict[str, Any]:
 
 def _groups(log: Log, topic: Topic) -> list[dict[str, Any]]:
     """The consumer groups that read this topic, and how far behind they are."""
-    from penstock.log.group_status import group_names, group_status
+    from penstock.consume.group_status import group_names, group_status
 
     found = []
     for name in group_names(log):

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from penstock.errors import TopicDefinitionError, TopicNameError, did_you_mean
+from penstock.events.keys import is_keyable
+from penstock.events.schema import check_growth, format_ddl, parse_ddl
 from penstock.log.files import read_document, write_document
-from penstock.log.keys import is_keyable
-from penstock.log.schema import check_growth, format_ddl, parse_ddl
 
 FILE_NAME = "topic.json"
 DEAD_SUFFIX = ".dead"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock.clock import Clock, now_us
 from penstock.durations import parse_duration
 from penstock.errors import LogUrlError, TopicExists, UnknownTopic
+from penstock.events.schema import format_ddl, parse_ddl
 from penstock.log.definition import (
     DEAD_SUFFIX,
     FILE_NAME,
@@ -26,14 +27,13 @@ from penstock.log.definition import (
     write_definition,
 )
 from penstock.log.files import locked, make_directory, sync_directory
-from penstock.log.schema import format_ddl, parse_ddl
 from penstock.log.topic import Topic
 from penstock.log.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from penstock.log.consumer import Consumer
+    from penstock.consume.consumer import Consumer
     from penstock.log.partition import Partition
-    from penstock.log.producer import Producer
+    from penstock.produce.producer import Producer
 
 DELETED_PREFIX = "deleted-"
 """A folder of this name was a topic; only its files are left to be removed."""
@@ -153,7 +153,7 @@ class Log:
 
     def consumer(self, *topics: str, **options: Any) -> Consumer:
         """A consumer of topics by name or pattern; see `Consumer` for the options."""
-        from penstock.log.consumer import Consumer
+        from penstock.consume.consumer import Consumer
 
         return Consumer(self, *topics, **options)
 

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import CorruptionError, OffsetOutOfRange, PenstockError, TopicDeleted
+from penstock.events.schema import upgrade
 from penstock.log.frame import Frame
 from penstock.log.hours import Hours, TimeRange, hours_meet
 from penstock.log.manifest import SealedSegment
-from penstock.log.schema import upgrade
 from penstock.log.sealed import read_row_groups
 from penstock.log.segment import Segment, segment_path
 

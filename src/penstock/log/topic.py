@@ -16,16 +16,16 @@ import pyarrow as pa
 
 from penstock.durations import parse_duration
 from penstock.errors import RecordsRefused, TopicDeleted, UnknownColumn
+from penstock.events.encode import encode
+from penstock.events.keys import partition_of
+from penstock.events.schema import upgrade
 from penstock.log.compaction import Compacted, compact
 from penstock.log.cut import Offsets, cut
 from penstock.log.definition import FILE_NAME, TopicDefinition, read_definition, write_definition
-from penstock.log.encode import encode
 from penstock.log.files import locked
-from penstock.log.keys import partition_of
 from penstock.log.partition import Appended, Partition
 from penstock.log.reading import ARRIVED, Ranges
 from penstock.log.retention import Removed, retain
-from penstock.log.schema import upgrade
 from penstock.log.sealed import check_once
 from penstock.log.sealing import seal
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.log.log import Log
-    from penstock.log.producer import Producer
+    from penstock.produce.producer import Producer
 
 _UNCHANGED: Any = object()
 Routed = tuple[int, pa.RecordBatch, npt.NDArray[np.int64]]
@@ -129,7 +129,7 @@ class Topic:
 
     def producer(self, **options: Any) -> Producer:
         """A producer for this topic; see `Producer` for the options."""
-        from penstock.log.producer import Producer
+        from penstock.produce.producer import Producer
 
         return Producer(self, **options)
 
@@ -246,14 +246,14 @@ class Topic:
         )
 
     def read(self, spark: SparkSession, **options: Any) -> DataFrame:
-        """The topic as a Spark DataFrame; see `penstock.log.spark_read.read`."""
-        from penstock.log.spark_read import read
+        """The topic as a Spark DataFrame; see `penstock.spark.read.read`."""
+        from penstock.spark.read import read
 
         return read(self, spark, **options)
 
     def read_stream(self, spark: SparkSession, **options: Any) -> DataFrame:
-        """The topic as a streaming DataFrame; see `penstock.log.spark_read.read_stream`."""
-        from penstock.log.spark_read import read_stream
+        """The topic as a streaming DataFrame; see `penstock.spark.read.read_stream`."""
+        from penstock.spark.read import read_stream
 
         return read_stream(self, spark, **options)
 

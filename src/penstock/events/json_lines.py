@@ -1,0 +1,189 @@
+"""JSON lines become columns: one event a line, at the speed of pyarrow's reader, with the care of Python's.
+
+pyarrow reads all lines at once, but stops at the first bad one, and is less strict than we are (a block that begins
+with `null` even ends the process). So it is asked only where it cannot go wrong, and what it refuses is read again line
+by line.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.json
+
+from penstock.events.ddl import ArrowArray, ArrowType
+from penstock.events.encoded import Encoded, Rejected
+from penstock.events.rows import encode_rows
+from penstock.events.tables import encode_table
+from penstock.events.unfit import Unfit
+from penstock.events.values import EXACT_INTEGER_MOST
+
+_BLOCK_BYTES = 4 << 20
+_PIECE_LINES = 256
+
+
+def encode_json_lines(data: bytes, schema: pa.Schema) -> Encoded:
+    """Fit JSON lines to a schema. Blank lines are skipped and not counted; every other line is one JSON object."""
+    encoded = _encode_at_once(data, schema)
+    if encoded is not None:
+        return encoded
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    if _reading_schema(schema) is None:
+        return _encode_one_by_one(lines, schema)
+    # A bad line costs its piece the speed, and no other.
+    pieces = [lines[start : start + _PIECE_LINES] for start in range(0, len(lines), _PIECE_LINES)]
+    return _joined([_encode_piece(piece, schema) for piece in pieces], schema)
+
+
+def _encode_piece(lines: list[bytes], schema: pa.Schema) -> Encoded:
+    return _encode_at_once(b"\n".join(lines), schema) or _encode_one_by_one(lines, schema)
+
+
+def _encode_at_once(data: bytes, schema: pa.Schema) -> Encoded | None:
+    """All lines in one go, or None if any of them needs a closer look."""
+    table = _read_at_once(data, schema)
+    if table is None:
+        return None
+    try:
+        encoded = encode_table(table, schema)
+    except pa.ArrowInvalid:
+        # pyarrow reads text that is not UTF-8 as if it were.
+        return None
+    return None if encoded.rejected else encoded
+
+
+def _read_at_once(data: bytes, schema: pa.Schema) -> pa.Table | None:
+    """What pyarrow reads, or None if any line needs a closer look."""
+    if b"\r\n" in data:
+        data = data.replace(b"\r\n", b"\n")
+    data = data.strip(b"\n")
+    # Every line begins with { and ends with }: then a line break is never inside an event.
+    lines = data.count(b"\n") + 1
+    if data[:1] != b"{" or data[-1:] != b"}" or data.count(b"}\n{") != lines - 1:
+        return None
+    wanted = _reading_schema(schema)
+    if wanted is None:
+        return None
+    is_large = len(data) > _BLOCK_BYTES
+    try:
+        table = pyarrow.json.read_json(
+            io.BytesIO(data),
+            pyarrow.json.ReadOptions(use_threads=is_large, block_size=_BLOCK_BYTES if is_large else len(data) + 1),
+            pyarrow.json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="error"),
+        )
+    except (pa.ArrowException, ValueError):
+        return None
+    if table.num_rows != lines:
+        return None
+    return table if all(_is_exact(chunk) for column in table.columns for chunk in column.chunks) else None
+
+
+def _reading_schema(schema: pa.Schema) -> pa.Schema | None:
+    """How pyarrow shall read the columns: what it would read by looser rules than ours, it reads as text."""
+    fields = []
+    for field in schema:
+        if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type):
+            fields.append(pa.field(field.name, pa.string()))
+        elif _is_read_alike(field.type):
+            fields.append(pa.field(field.name, field.type))
+        else:
+            return None
+    return pa.schema(fields)
+
+
+def _is_read_alike(data_type: ArrowType) -> bool:
+    """Whether pyarrow reads this type from JSON by our rules, but for whole numbers rounded to floats."""
+    types = pa.types
+    if types.is_list(data_type):
+        return _is_read_alike(data_type.value_type)
+    if types.is_struct(data_type):
+        return all(_is_read_alike(field.type) for field in data_type)
+    return not (types.is_map(data_type) or types.is_binary(data_type) or types.is_temporal(data_type))
+
+
+def _is_exact(array: ArrowArray) -> bool:
+    """Whether no float is so large that it may be a whole number that pyarrow rounded."""
+    types = pa.types
+    if types.is_list(array.type) or types.is_struct(array.type):
+        children = [array.flatten()] if types.is_list(array.type) else array.flatten()
+        return all(_is_exact(child) for child in children)
+    if not types.is_floating(array.type):
+        return True
+    values = array.drop_null().to_numpy()
+    return bool((np.abs(values) < EXACT_INTEGER_MOST[array.type]).all())
+
+
+def _encode_one_by_one(lines: list[bytes], schema: pa.Schema) -> Encoded:
+    rows: list[Any] = []
+    positions: list[int] = []
+    rejected: list[Rejected] = []
+    for index, line in enumerate(lines):
+        try:
+            rows.append(_DECODER.decode(line.decode()))
+            positions.append(index)
+        except (ValueError, ArithmeticError, RecursionError) as error:
+            rejected.append(Rejected(line, _reason(error), None, index))
+    encoded = encode_rows(rows, schema, lambda indexes: [lines[positions[index]] for index in indexes])
+    if not rejected and encoded.kept is None:
+        return encoded
+    rejected += [Rejected(one.raw, one.reason, one.column, positions[one.index]) for one in encoded.rejected]
+    rejected.sort(key=lambda one: one.index)
+    at = np.array(positions, np.int64)
+    return Encoded(encoded.batch, rejected, at if encoded.kept is None else at[encoded.kept])
+
+
+def _joined(pieces: list[Encoded], schema: pa.Schema) -> Encoded:
+    """Several outcomes as one, with positions counted from the first piece on."""
+    if len(pieces) == 1:
+        return pieces[0]
+    kept: list[npt.NDArray[np.int64]] = []
+    rejected: list[Rejected] = []
+    start = 0
+    for piece in pieces:
+        rows = piece.batch.num_rows
+        kept.append((np.arange(rows, dtype=np.int64) if piece.kept is None else piece.kept) + start)
+        rejected += [Rejected(one.raw, one.reason, one.column, one.index + start) for one in piece.rejected]
+        start += rows + len(piece.rejected)
+    batches = [piece.batch for piece in pieces] or [pa.RecordBatch.from_pylist([], schema)]
+    return Encoded(pa.concat_batches(batches), rejected, np.concatenate(kept) if rejected else None)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, Unfit):
+        return error.reason
+    if isinstance(error, json.JSONDecodeError):
+        return f"expected a JSON object, found an error at character {error.pos + 1}: {error.msg}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"expected UTF-8, found the byte 0x{error.object[error.start]:02x} at byte {error.start + 1}"
+    if isinstance(error, RecursionError):
+        return "expected a JSON object, found one nested too deeply"
+    return f"expected a JSON object, found a number that cannot be read: {error}"
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    event = dict(pairs)
+    if len(event) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Unfit(f"expected each name once, found {twice!r} twice")
+    return event
+
+
+def _number(text: str) -> float | Decimal:
+    """A float, unless its text says something else: then a decimal, which keeps every digit for decimal columns."""
+    number = float(text)
+    return number if repr(number) == text else Decimal(text)
+
+
+def _integer(text: str) -> int | float:
+    """An integer, but -0, which only floats have."""
+    return int(text) if text != "-0" else -0.0
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_int=_integer)

@@ -1,0 +1,153 @@
+"""The Spark session is set up as designed, seen from what it does rather than from what it was told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.errors import JavaMissing
+from penstock.settings import SparkSettings
+from penstock.spark.builder import configuration, session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+# Not in Spark's own list of settings, though read by Spark or Parquet; each has a test of its effect below.
+NOT_LISTED = {
+    "spark.sql.streaming.checkpointFileManagerClass",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
+    "spark.hadoop.parquet.page.verify-checksum.enabled",
+}
+
+
+def test_a_cluster_is_not_bound_to_loopback() -> None:
+    found = configuration(SparkSettings(master="spark://cluster:7077"))
+    assert found["spark.master"] == "spark://cluster:7077"
+    assert not any("127.0.0.1" in value for value in found.values())
+
+
+def test_settings_by_sparks_own_names_win() -> None:
+    found = configuration(SparkSettings(conf={"spark.sql.session.timeZone": "Asia/Tokyo"}))
+    assert found["spark.sql.session.timeZone"] == "Asia/Tokyo"
+
+
+@pytest.mark.spark
+def test_every_name_is_one_that_spark_knows(spark: SparkSession) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    entries = jvm.org.apache.spark.internal.config.ConfigEntry
+    names = set(configuration(SparkSettings())) - NOT_LISTED - {"spark.master"}
+    assert {name for name in names if entries.findEntry(name) is None} == set()
+
+
+@pytest.mark.spark
+def test_workers_run_the_same_python(spark: SparkSession) -> None:
+    def executable(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"executable": [sys.executable]})
+
+    assert spark.range(1, numPartitions=1).mapInArrow(executable, "executable string").first() == (sys.executable,)
+
+
+@pytest.mark.spark
+def test_times_are_utc(spark: SparkSession) -> None:
+    row = spark.sql("SELECT CAST(TIMESTAMP '2026-01-01 00:00:00' AS LONG) AS seconds").first()
+    assert row == (int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()),)
+
+
+@pytest.mark.spark
+def test_second_call_returns_the_running_session(spark: SparkSession) -> None:
+    again = session(SparkSettings(master="local[7]"))
+    assert again.sparkContext is spark.sparkContext
+    assert again.sparkContext.master == "local[2]"
+
+
+@pytest.mark.spark
+def test_flipped_bit_in_a_parquet_page_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "numbers.parquet"
+    table = pa.table({"number": range(10_000)})
+    pq.write_table(table, path, write_page_checksum=True, use_dictionary=False, compression="none")
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    assert spark.read.parquet(str(path)).selectExpr("sum(number)").first() == (sum(range(10_000)),)
+    (tmp_path / "damaged.parquet").write_bytes(damaged)
+    with pytest.raises(Exception, match="checksum verification failed"):
+        spark.read.parquet(str(tmp_path / "damaged.parquet")).selectExpr("sum(number)").first()
+
+
+@pytest.mark.spark
+def test_state_is_kept_as_changelogs(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(10).write.parquet(str(tmp_path / "input"))
+    counts = spark.readStream.schema("id long").parquet(str(tmp_path / "input")).groupBy("id").count()
+    query = (
+        counts.writeStream.format("noop")
+        .outputMode("update")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert [*(tmp_path / "checkpoint" / "state").rglob("*.changelog")]
+
+
+@pytest.mark.spark
+def test_checkpoints_are_written_without_forking(spark: SparkSession, tmp_path: Path) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    manager = getattr(jvm.org.apache.spark.sql.execution.streaming.checkpointing, "CheckpointFileManager$")
+    hadoop = spark._jsparkSession.sessionState().newHadoopConf()
+    made = getattr(manager, "MODULE$").create(jvm.org.apache.hadoop.fs.Path(str(tmp_path)), hadoop)
+    assert made.getClass().getSimpleName() == "FileSystemBasedCheckpointFileManager"
+
+
+@pytest.mark.spark
+def test_session_is_quiet_local_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """In a process of its own: no line on standard error, no socket beyond loopback, no file in the current folder."""
+    script = """
+from penstock.settings import SparkSettings
+from penstock.spark import session
+started = session(SparkSettings(master="local[1]", ui=True))
+assert started.range(10).repartition(2).mapInArrow(lambda batches: batches, "id long").count() == 10
+jvm = started.sparkContext._gateway.proc.pid
+sockets = {line.split()[9]: line.split()[1] for name in ("tcp", "tcp6")
+           for line in open(f"/proc/{jvm}/net/{name}").readlines()[1:] if line.split()[3] == "0A"}
+import os
+for number in os.listdir(f"/proc/{jvm}/fd"):
+    try:
+        target = os.readlink(f"/proc/{jvm}/fd/{number}")
+    except FileNotFoundError:
+        continue
+    if target.startswith("socket:[") and target[8:-1] in sockets:
+        print(sockets[target[8:-1]].split(":")[0])
+"""
+    (tmp_path / "here").mkdir()
+    answer = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path / "here", capture_output=True, text=True, check=False, timeout=100
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
+    # 127.0.0.1 as the kernel writes it, for IPv4 and for IPv4 inside IPv6.
+    assert set(answer.stdout.split()) <= {"0100007F", "0000000000000000FFFF00000100007F"}
+    assert len(answer.stdout.split()) >= 3
+    assert os.listdir(tmp_path / "here") == []
+
+
+def test_without_java_nothing_is_started() -> None:
+    script = "from penstock.spark.builder import session\nsession()"
+    answer = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PATH": "/nowhere"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert answer.returncode == 1
+    assert answer.stderr.splitlines()[-1].startswith(f"penstock.errors.{JavaMissing.__name__}: Spark needs Java 17")
