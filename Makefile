@@ -18,11 +18,11 @@ venv: $(STAMP) ## Makes .venv with the pinned versions; does nothing while pypro
 demo: $(STAMP) ## Shows Penstock at work: producers, consumers, a kill, and a table of what was lost (0) and stored twice (0).
 	@$(RUN) -m penstock.demo $(ARGS)
 
-test: lint test-tools ## Everything: lint, then all tests (quick, spark, services, long); under 20 minutes.
-	@$(RUN) -m pytest $(ARGS)
+test: lint test-tools test-quick ## Everything: lint, then all tests (quick, spark, services, long); under 20 minutes.
+	@$(RUN) -m pytest -m "not quick" $(ARGS)
 
 test-quick: $(STAMP) ## The tests that need nothing but Python; under 2 minutes, to be run often.
-	@$(RUN) -m pytest -m quick $(ARGS)
+	@$(RUN) -m pytest -m quick -n 2 $(ARGS)
 
 lint: $(STAMP) ## Style, formatting and types: ruff and mypy --strict.
 	@$(RUN) -m ruff check $(CODE)

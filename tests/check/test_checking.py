@@ -251,6 +251,7 @@ def test_records_of_old_schema_versions_are_read(log: Log) -> None:
     assert check(topic.directory / "0").findings == ()
 
 
+@pytest.mark.long
 def test_check_beside_a_busy_writer_finds_nothing_wrong(log: Log) -> None:
     topic = small_topic(log, segment_bytes=20_000)
     is_done = threading.Event()

@@ -196,11 +196,13 @@ class Attendance:
             self.rebalances += set(self._positions) != before
         except MemberEvicted as eviction:
             self._lose_seat(eviction)
+        except TopicDeleted:
+            self._is_stale = True
 
     def _rebalance_once(self) -> bool:
         seat = self._seat
         assert seat is not None
-        self._is_stale = False
+        self._is_stale = True  # Until all of it is done: whatever interrupts it, the next look begins anew.
         now = self._now()
         membership = seat.confirm()
         self._validated_at = now
@@ -217,23 +219,25 @@ class Attendance:
         owned = membership.owned_by(seat.id)
         for key in self._positions.keys() - owned:
             self._positions.pop(key).is_open = False
-        self._begin(owned - self._positions.keys())
+        self._is_stale = not self._begin(owned - self._positions.keys())
         return any(
             membership.assignment.get(key) != seat.id and not position.is_wanted_elsewhere
             for key, position in self._positions.items()
         )
 
-    def _begin(self, taken: Iterable[TopicPartition]) -> None:
+    def _begin(self, taken: Iterable[TopicPartition]) -> bool:
+        """Starts reading what was taken. False if a topic went away meanwhile: the next look gives it up."""
         assert self._seat is not None
-        there = []
+        there, is_complete = [], True
         for key in sorted(taken):
             try:
                 self._catalog.partition(key)
                 there.append(key)
-            except TopicDeleted:  # A moment ago: it is given up with the next look.
-                self._is_stale = True
+            except TopicDeleted:
+                is_complete = False
         for key, offset in self._seat.begin(there, self._start_of).items():
             self._positions[key] = self._open_position(key, offset)
+        return is_complete
 
     def _wanted_elsewhere(self) -> list[Position]:
         return [position for position in self._positions.values() if position.is_wanted_elsewhere]

@@ -135,7 +135,7 @@ def _parquet(spark: SparkSession, schema: pa.Schema, files: Sequence[SealedFile]
 def _within_runs(files: Sequence[SealedFile]) -> Column:
     conditions = []
     for number, group in groupby(sorted(files, key=lambda file: file.partition), key=lambda file: file.partition):
-        for start, stop in _runs([run for file in group for run in file.runs]):
+        for start, stop in _at_most(_runs([run for file in group for run in file.runs]), RUNS_MAX):
             inside = (sf.col("_offset") >= sf.lit(start)) & (sf.col("_offset") < sf.lit(stop))
             conditions.append((sf.col("_partition") == sf.lit(number)) & inside)
     return any_of(conditions)
@@ -148,11 +148,16 @@ def _runs(parts: Sequence[Run]) -> list[Run]:
             joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
         else:
             joined.append((start, stop))
-    while len(joined) > RUNS_MAX:
-        gaps = [after[0] - before[1] for before, after in pairwise(joined)]
-        number = gaps.index(min(gaps))
-        joined[number : number + 2] = [(joined[number][0], joined[number + 1][1])]
     return joined
+
+
+def _at_most(runs: list[Run], count: int) -> list[Run]:
+    """The same offsets in fewer runs, and some more between them: the smallest gaps are filled."""
+    gaps = [after[0] - before[1] for before, after in pairwise(runs)]
+    kept = sorted(sorted(range(len(gaps)), key=gaps.__getitem__)[max(len(gaps) - count + 1, 0) :])
+    starts = [0, *(number + 1 for number in kept)]
+    stops = [*kept, len(runs) - 1]
+    return [(runs[start][0], runs[stop][1]) for start, stop in zip(starts, stops, strict=True)]
 
 
 def _is_inside(piece: Piece, arrived: Sequence[TimeRange] | None) -> bool:
