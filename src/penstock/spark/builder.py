@@ -71,8 +71,6 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.ui.enabled": str(settings.ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # A Python source is told the filters of a query only if this is on: the log skips pieces by them.
-        "spark.sql.python.filterPushdown.enabled": "true",
         # Sealed segments carry a checksum per page; a flipped bit is an error, never a wrong row.
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         # State on disk with small changelogs, instead of in the heap with whole snapshots.
