@@ -311,4 +311,4 @@ def test_nothing_is_lost_or_repeated_whatever_members_do() -> None:
 
 @pytest.mark.long
 def test_nothing_is_lost_or_repeated_whatever_members_do_for_long() -> None:
-    run_state_machine_as_test(GroupMachine, settings=examples(1500, 60))
+    run_state_machine_as_test(GroupMachine, settings=examples(500, 60))

@@ -36,7 +36,8 @@ class CutReport:
 
     def text(self, place: str) -> str:
         lost = (
-            f"{self.acknowledged} records that had been acknowledged are gone: the disk or somebody shortened the file"
+            f"{self.acknowledged} records that had been acknowledged are gone: a power cut does this to a topic with "
+            "durability='os'; to any other only the disk, or somebody who shortened the file"
             if self.acknowledged
             else "nothing acknowledged is lost: a writer died before it was done"
         )
