@@ -379,7 +379,7 @@ def test_load_survives_real_kills(tmp_path: Path) -> None:
     with Log(tmp_path / "log", background=False) as log:
         log.create("events", SCHEMA, key="user", partitions=4)
     script = (
-        "import sys; from penstock.log import row_source; row_source.CHUNK_BYTES = 10_000; "
+        "import sys; from penstock.load import row_source; row_source.CHUNK_BYTES = 10_000; "
         "from penstock.cli import main; sys.argv[0] = 'penstock'; main()"
     )
     command = [sys.executable, "-c", script, "--log", str(tmp_path / "log"), "load", str(path), "--topic", "events"]
