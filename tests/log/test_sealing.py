@@ -54,6 +54,22 @@ def test_a_sealed_file_can_be_read_by_itself(tmp_path: Path) -> None:
         assert [n for table in tables for n in table.column("_offset").to_pylist()] == list(range(300))
 
 
+def test_a_segment_of_many_row_groups_is_cut_anywhere_in_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.log.sealed.ROW_GROUP_ROWS", 100)
+    monkeypatch.setattr("penstock.log.reading.JOIN_BYTES", 1)
+    with Log(tmp_path, background=False) as log:
+        (partition,) = small_topic(log, segment_bytes=1 << 20).partitions
+        for start in range(0, 490, 70):
+            partition.append(rows(range(start, start + 70)))
+        partition.topic.seal(active=True)
+        (segment,) = partition.manifest().segments
+        assert [group.rows for group in segment.row_groups] == [100, 100, 100, 100, 90]
+        assert numbers_of(partition) == list(range(490))
+        assert [piece.start for piece in partition.pieces(150, 350)] == [100, 200, 300]
+
+
 class Killed(BaseException):
     """Stands for a process that dies right here."""
 

@@ -170,8 +170,8 @@ def _row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterato
         gathered.append(batch.select(schema.names))
         rows += batch.num_rows
         while rows >= ROW_GROUP_ROWS:
-            table = pa.Table.from_batches(gathered).cast(schema)
-            yield table.slice(0, ROW_GROUP_ROWS)
+            table = pa.Table.from_batches(gathered)
+            yield table.slice(0, ROW_GROUP_ROWS).cast(schema)
             gathered = table.slice(ROW_GROUP_ROWS).to_batches()
             rows -= ROW_GROUP_ROWS
     if rows:
