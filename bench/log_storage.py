@@ -22,6 +22,7 @@ from penstock.log.log import Log
 from penstock.log.topic import Topic
 
 ROUNDS = 5
+Work = Callable[[], None]
 
 
 def access_batch(rows: int) -> pa.RecordBatch:
@@ -38,18 +39,25 @@ def append_vs_raw(root: Path) -> dict[str, float]:
     batch, batches = access_batch(BATCH_ROWS), 40
     payload = batch.serialize().to_pybytes()
 
-    def raw(directory: Path) -> None:
+    def raw(directory: Path) -> Work:
         fd = os.open(directory / "raw", os.O_WRONLY | os.O_CREAT)
-        for _ in range(batches):
-            os.write(fd, payload)
-            os.fdatasync(fd)
-        os.close(fd)
 
-    def log(directory: Path) -> None:
-        with Log(directory, background=False) as opened:
-            (partition,) = topic_in(opened, segment_bytes=1 << 32).partitions
+        def work() -> None:
+            for _ in range(batches):
+                os.write(fd, payload)
+                os.fdatasync(fd)
+
+        return work
+
+    def log(directory: Path) -> Work:
+        (partition,) = topic_in(Log(directory, background=False), segment_bytes=1 << 32).partitions
+        partition.end()
+
+        def work() -> None:
             for _ in range(batches):
                 partition.append(batch)
+
+        return work
 
     raw_seconds, log_seconds = alternate(root, raw, log)
     rows = batches * BATCH_ROWS
@@ -123,16 +131,17 @@ def growth(root: Path, sizes: tuple[int, ...]) -> dict[str, float]:
     return found
 
 
-def alternate(root: Path, *sides: Callable[[Path], None]) -> list[float]:
-    """Median seconds of each side, run in turns in fresh folders after one round to warm up."""
+def alternate(root: Path, *sides: Callable[[Path], Work]) -> list[float]:
+    """Median seconds of each side, run in turns in fresh folders after one round to warm up; set-up does not count."""
     taken: list[list[float]] = [[] for _ in sides]
     for number in range(ROUNDS + 1):
         for side, seconds in zip(sides, taken, strict=True):
             directory = root / f"{side.__name__}-{number}"
             directory.mkdir()
             os.sync()
+            work = side(directory)
             start = time.perf_counter()
-            side(directory)
+            work()
             seconds.append(time.perf_counter() - start)
             shutil.rmtree(directory)
     return [statistics.median(seconds[1:]) for seconds in taken]

@@ -19,6 +19,9 @@ Hours = tuple[tuple[int, int], ...]
 TimeRange = tuple[int | None, int | None]
 """From (inclusive) until (exclusive), in microseconds; None is open."""
 
+MARKED_HOURS_MAX = 1 << 21
+"""240 years: further apart than that, hours are sorted."""
+
 RANGES_MAX = 16
 """More ranges than this are joined across their smallest gaps, so that the list stays small."""
 
@@ -29,11 +32,16 @@ def hours_of(times: pa.Array | None) -> Hours:
         return ()
     if times.null_count:
         times = times.drop_null()
-    hours = np.asarray(times.view(pa.int64())) // HOUR_US
-    low, high = int(hours.min()), int(hours.max())
+    stamps = np.asarray(times.view(pa.int64()))
+    low, high = int(stamps.min()) // HOUR_US, int(stamps.max()) // HOUR_US
     if low == high:
         return ((low, high),)
-    return _ranges(np.unique(hours))
+    hours = stamps // HOUR_US
+    if high - low >= MARKED_HOURS_MAX:
+        return _ranges(np.unique(hours))
+    is_there = np.zeros(high - low + 1, bool)  # Marks instead of sorting: ten times as fast.
+    is_there[hours - low] = True
+    return _ranges(np.flatnonzero(is_there) + low)
 
 
 def join_hours(pieces: Iterable[Hours]) -> Hours:
