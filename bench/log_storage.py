@@ -125,6 +125,7 @@ def growth(root: Path, sizes: tuple[int, ...]) -> dict[str, float]:
                 rows = sum(part.num_rows for part in partition.read(end - 500_000, end))
                 assert rows == 500_000, rows
 
+            os.sync()  # What the filling left behind is not the cost of the next append.
             name = f"{size // 1_000_000}m"
             found[f"append_ns_per_row_{name}"] = median_seconds(appending) / (8 * BATCH_ROWS) * 1e9
             found[f"read_ns_per_row_{name}"] = median_seconds(reading) / 500_000 * 1e9
