@@ -159,7 +159,7 @@ def read(
     for attempt in range(RETRIES):
         try:
             plan = pieces(partition, start, stop)
-            chosen = [piece for piece in plan if _may_hold(piece, arrived_ranges, event_ranges)]
+            chosen = [piece for piece in plan if may_hold(piece, arrived_ranges, event_ranges)]
             for path, group in groupby(chosen, key=lambda piece: piece.path):
                 for batch in _read_file(partition, path, list(group), wanted):
                     last: int = batch.column("_offset")[-1].as_py()
@@ -265,7 +265,8 @@ def late(arrived: pa.Array, event_time: pa.Array | None, definition: TopicDefini
     return pc.fill_null(is_late, False)
 
 
-def _may_hold(piece: Piece, arrived: list[TimeRange] | None, event_time: list[TimeRange] | None) -> bool:
+def may_hold(piece: Piece, arrived: list[TimeRange] | None, event_time: list[TimeRange] | None) -> bool:
+    """Whether a piece may hold a record in these ranges. Never says no wrongly."""
     if arrived is not None and not any(
         (low is None or piece.arrived_max >= low) and (high is None or piece.arrived_min < high)
         for low, high in arrived

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import OffsetOutOfRange
 from penstock.log.cut import Offsets
-from penstock.log.reading import RETRIES, Piece, _may_hold, pieces
+from penstock.log.reading import RETRIES, Piece, may_hold, pieces
 from penstock.spark.columns import (
     check_event_time,
     chosen_columns,
@@ -168,7 +168,7 @@ def _plan_once(topic: Topic, asked: _Asked) -> _Plan:
         chosen = [
             piece
             for piece in (pieces(partition, first, last) if last > first else ())
-            if _may_hold(piece, asked.arrived, asked.event_time)
+            if may_hold(piece, asked.arrived, asked.event_time)
         ]
         files += sealed_files(partition, [piece for piece in chosen if piece.is_sealed], first, last, asked.arrived)
         mine = [piece for piece in chosen if not piece.is_sealed]

@@ -30,7 +30,7 @@ from penstock.errors import SchemaOutgrown, SourceOptionError, TopicReplaced, Un
 from penstock.events.schema import format_ddl, parse_ddl, to_spark
 from penstock.log.definition import OWN_COLUMNS
 from penstock.log.log import Log
-from penstock.log.reading import _may_hold, pieces
+from penstock.log.reading import may_hold, pieces
 from penstock.spark.columns import check_event_time, chosen_columns, source_schema
 from penstock.spark.options import SourceOptions
 
@@ -146,7 +146,7 @@ def tasks_of(topic: Topic, start: Mapping[int, int], stop: Mapping[int, int], op
         for partition in topic.partitions
         if stop[partition.number] > start[partition.number]
         for piece in pieces(partition, start[partition.number], stop[partition.number])
-        if _may_hold(piece, arrived, event_time)
+        if may_hold(piece, arrived, event_time)
     ]
     total = sum(piece.bytes for _, piece in chosen)
     enough = min(max(total // (2 * (os.cpu_count() or 1)), TASK_BYTES_MIN), TASK_BYTES_MAX)
