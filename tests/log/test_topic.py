@@ -124,3 +124,13 @@ def test_the_longest_name_can_have_dead_letters(tmp_path: Path) -> None:
     with Log(tmp_path, background=False) as log:
         log.create("a" * 128, SCHEMA)
         assert log.create("a" * 128 + ".dead", SCHEMA).definition.is_dead_letters
+
+
+def test_a_column_that_is_never_null_can_be_sliced_hot_and_sealed(tmp_path: Path) -> None:
+    with Log(tmp_path, background=False) as log:
+        topic = log.create("t", "a int NOT NULL, b string")
+        topic.append(pa.Table.from_pylist([{"a": 1, "b": None}], topic.schema))
+        for _ in ("hot", "sealed"):
+            assert topic.slice().select(["a", "b"]).to_pylist() == [{"a": 1, "b": None}]
+            assert not topic.slice().schema.field("a").nullable
+            topic.seal(active=True)

@@ -230,7 +230,10 @@ class Topic:
                 event_time=event_time,
             )
         ]
-        return pa.Table.from_batches(batches, self.read_schema(columns))
+        schema = self.read_schema(columns)
+        return pa.Table.from_batches(
+            [pa.RecordBatch.from_arrays(each.columns, schema=schema) for each in batches], schema
+        )
 
     def read_schema(self, columns: Sequence[str] | None = None) -> pa.Schema:
         """The columns that readers get: those asked for, then the log's own."""
