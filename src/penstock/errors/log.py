@@ -1,83 +1,12 @@
-"""Every error Penstock raises on purpose.
-
-PenstockError
-├── LogError                     something about the log as a whole
-│   ├── LogUrlError              the address of the log is not one we know
-│   ├── CorruptionError          bytes on disk are not what was written
-│   ├── PartitionReadOnly        a write or fsync failed; this process writes no more there
-│   ├── OffsetOutOfRange         the offset was removed by retention, or is not written yet
-│   ├── ProducerFenced           a newer producer of the same name has taken over
-│   ├── ArrivalRefused           records would arrive before those that are there already
-│   └── ForkedHandle             the log was opened before a fork; open it in the child
-├── DurationError                a length of time that cannot be read
-├── BatchTooLarge                more text in one column than fits into one batch
-├── SchemaError                  columns that cannot be read, or a type we do not keep
-├── SchemaRefused                a change of columns that old records could not follow
-├── SettingsError                something in penstock.toml, the environment or a flag
-│   ├── SettingsFileError        the file cannot be read
-│   ├── UnknownSetting           nothing has that name
-│   └── SettingValueError        the value is not one the setting can have
-├── JavaMissing                  Spark needs a Java that is not here
-├── ProducerError                something about one producer
-│   ├── ProducerSettingError     a setting that no producer can have
-│   ├── ProducerClosed           it was closed before
-│   ├── NotAnEvent               what was given cannot be sent
-│   ├── SequenceRefused          a sequence is missing, not wanted or not greater than the last
-│   ├── NotAcknowledged          the time ran out before the answer came
-│   └── SpillDamaged             events that waited on disk cannot be read back
-├── GroupError                   something about a consumer or its group
-│   ├── GroupNameError           the name is not allowed
-│   ├── UnknownGroup             nothing has that name
-│   ├── GroupActive              it has living members, who would undo the change
-│   ├── NoGroup                  a consumer without a group has nowhere to keep its progress
-│   ├── MemberEvicted            this consumer lost its partitions to others of its group
-│   ├── NotAssigned              the partition is not this consumer's at the moment
-│   ├── StartError               a place to start reading that cannot be understood
-│   ├── ConsumerOptionError      an option that a consumer cannot have
-│   └── ConsumerClosed           it was closed before
-├── CommandRefused               a command that would do harm, or cannot be done as it was given
-├── LoadError                    something about loading a file
-│   ├── FileFormatError          the file cannot be read as what it should be
-│   ├── FileColumnsError         the columns of the file are not those of the topic
-│   ├── ArrivalColumnError       the column given as arrival does not say when records arrived
-│   └── FileChanged              somebody wrote to the file while it was loaded
-├── TimeRangeError               a range of time that cannot be read
-├── SourceError                  something about the topic as a Spark source
-│   ├── SourceOptionError        an option is missing, unknown, or has a value it cannot have
-│   ├── StreamDataLost           retention removed records before the stream read them
-│   └── SchemaOutgrown           the topic's columns grew while the query was running
-└── TopicError                   something about one topic
-    ├── RecordsRefused           records do not fit the topic; nothing was stored
-    ├── UnknownTopic             nothing has that name
-    ├── TopicExists              the name is taken
-    ├── TopicDeleted             the topic went away while it was in use
-    ├── TopicNameError           the name is not allowed
-    ├── UnknownColumn            it has no column of that name
-    ├── TopicReplaced            it was deleted and made again: what is known of it no longer holds
-    └── TopicDefinitionError     a key, event time or setting does not fit
-
-Each class holds fields and builds its own text: which thing, where, what was expected, what was found, what to do next.
-`is_retryable` says whether trying the same thing again can help.
-"""
+"""What can go wrong on the way into the log, in it, and out of it again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from pathlib import Path
 
-
-class PenstockError(Exception):
-    """The root of the tree: catch this to catch everything Penstock raises on purpose."""
-
-    is_retryable = False
-
-
-def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """One more line for a message: the nearest known name, or nothing."""
-    near = get_close_matches(name, known, n=1)
-    return f"\n  did you mean {near[0]!r}?" if near else ""
+from penstock.errors.base import PenstockError, did_you_mean
 
 
 class LogError(PenstockError):
