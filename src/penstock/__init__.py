@@ -18,20 +18,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock import agg
     from penstock.consume.consumer import Consumer
     from penstock.errors import PenstockError
     from penstock.log.log import Log
     from penstock.log.topic import Topic
+    from penstock.pipeline.pipeline import Pipeline
     from penstock.produce.producer import Producer
 
-__all__ = ["Consumer", "Log", "PenstockError", "Producer", "Topic"]
+__all__ = ["Consumer", "Log", "PenstockError", "Pipeline", "Producer", "Topic", "agg"]
 
 _HOMES = {
     "Consumer": "penstock.consume.consumer",
     "Log": "penstock.log.log",
     "PenstockError": "penstock.errors",
+    "Pipeline": "penstock.pipeline.pipeline",
     "Producer": "penstock.produce.producer",
     "Topic": "penstock.log.topic",
+    "agg": "penstock.agg",
 }
 
 
@@ -40,7 +44,8 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         from importlib import import_module
 
-        return getattr(import_module(_HOMES[name]), name)
+        home = import_module(_HOMES[name])
+        return home if home.__name__ == f"penstock.{name}" else getattr(home, name)
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")
 
 

@@ -47,6 +47,21 @@ class LogSettings:
 
 
 @dataclass(frozen=True)
+class ViewsSettings:
+    """Where views are kept."""
+
+    url: str = _setting(
+        "sqlite:./data/views.db",
+        "sqlite:PATH, such as sqlite:./data/views.db, or postgresql://USER@HOST/DATABASE",
+        _matches(r"[a-z]+:.+"),
+    )
+    """Where the views are. A relative path counts from the folder of `penstock.toml`, if there is one."""
+
+    def __post_init__(self) -> None:
+        _check_section("views", self)
+
+
+@dataclass(frozen=True)
 class SparkSettings:
     """How Spark is run."""
 
@@ -90,12 +105,16 @@ class Settings:
     """All settings, one object per concern."""
 
     log: LogSettings = field(default_factory=LogSettings)
+    views: ViewsSettings = field(default_factory=ViewsSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     file: Path | None = None
     """The `penstock.toml` that was read, or None where there was none."""
 
 
-SECTIONS: Mapping[str, type[LogSettings] | type[SparkSettings]] = {"log": LogSettings, "spark": SparkSettings}
+Section = LogSettings | ViewsSettings | SparkSettings
+SECTIONS: Mapping[str, type[Section]] = {"log": LogSettings, "views": ViewsSettings, "spark": SparkSettings}
+PLACES = {"log.url": "dir:", "views.url": "sqlite:"}
+"""Settings that name a place, and what comes before a path in them."""
 
 
 def known_settings() -> dict[str, Field[Any]]:
@@ -123,13 +142,16 @@ def load_settings(
     file = find_file(environment, directory or Path.cwd())
     found: dict[str, object] = {}
     if file is not None:
-        found["log.url"] = LogSettings.url
+        found.update({"log.url": LogSettings.url, "views.url": ViewsSettings.url})
         found.update(_read_file(file))
-        found["log.url"] = _beside(file, str(found["log.url"]))
+        found.update({name: _beside(file, str(found[name]), scheme) for name, scheme in PLACES.items()})
     found.update(_read_environment(environment))
     found.update(_read_overrides(overrides or {}))
     return Settings(
-        log=LogSettings(**_section_of(found, "log")), spark=SparkSettings(**_section_of(found, "spark")), file=file
+        log=LogSettings(**_section_of(found, "log")),
+        views=ViewsSettings(**_section_of(found, "views")),
+        spark=SparkSettings(**_section_of(found, "spark")),
+        file=file,
     )
 
 
@@ -225,7 +247,7 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     return flat
 
 
-def _check_section(section: str, settings: LogSettings | SparkSettings) -> None:
+def _check_section(section: str, settings: Section) -> None:
     for each in fields(settings):
         _checked(f"{section}.{each.name}", getattr(settings, each.name), f"given to {type(settings).__name__}")
 
@@ -234,9 +256,9 @@ def _section_of(found: Mapping[str, object], section: str) -> dict[str, Any]:
     return {name.partition(".")[2]: value for name, value in found.items() if name.startswith(f"{section}.")}
 
 
-def _beside(file: Path, url: str) -> str:
-    """A relative `dir:` address, counted from the folder of the file it is written in."""
-    return f"dir:{file.parent / url.removeprefix('dir:')}" if url.startswith("dir:") else url
+def _beside(file: Path, url: str, scheme: str) -> str:
+    """A relative path behind the scheme, counted from the folder of the file it is written in."""
+    return f"{scheme}{file.parent / url.removeprefix(scheme)}" if url.startswith(scheme) else url
 
 
 def _place_in_file(path: Path, text: str, section: str, key: str | None) -> str:

@@ -55,6 +55,7 @@ def test_a_producer_that_sends_again_stores_nothing_twice(tmp_path: Path) -> Non
     me = named_producer("me")
     with Log(tmp_path, background=False) as log:
         (partition,) = small_topic(log).partitions
+        assert partition.last_sequence(me) is None
         first = partition.append(rows([1, 2, 3]), producer=me, sequences=np.array([10, 12, 20]))
         again = partition.append(rows([2, 3, 4]), producer=me, sequences=np.array([12, 20, 21]))
         assert (first.count, first.duplicates, again.count, again.duplicates) == (3, 0, 1, 2)
@@ -64,6 +65,7 @@ def test_a_producer_that_sends_again_stores_nothing_twice(tmp_path: Path) -> Non
         log.topic("events").seal(active=True)
         (partition,) = log.topic("events").partitions
         assert partition.append(rows([2, 4]), producer=me, sequences=np.array([12, 21])).duplicates == 2
+        assert partition.last_sequence(me) == 21
         assert numbers_of(partition) == [1, 2, 3, 4, *range(5, 200)]
 
 

@@ -5,6 +5,13 @@
     load.py      bring a whole file in, with its history
     consume.py   print what is in a topic, and follow it
     log.py       look after what is on disk: check, inspect, seal, retain
+    check.py     is a pipeline in order?
+    plan.py      how its views are kept, and what a run would do
+    run.py       run it (live.py, bar.py: what it shows meanwhile)
+    view.py      list, show, query, export, rebuild and drop views
+    lag.py       how far views are behind
+    late.py      the late events of a topic
+    explain.py   which records made this row
 
 Exit codes: 0 fine, 1 error, 2 wrong usage, 130 stopped by Ctrl-C. Whatever is heavy is imported inside the commands, so
 that `penstock --help` answers at once.
@@ -16,7 +23,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import consume, load, log, produce, topic
+from penstock.cli import check, consume, explain, lag, late, load, log, plan, produce, run, topic, view
 from penstock.cli.behaviour import Commands
 from penstock.cli.options import LOG_HELP
 
@@ -33,6 +40,13 @@ app.command()(produce.produce)
 app.command()(load.load)
 app.command()(consume.consume)
 app.add_typer(log.commands, name="log")
+app.command()(check.check)
+app.command()(plan.plan)
+app.command()(run.run)
+app.add_typer(view.commands, name="view")
+app.command()(lag.lag)
+app.command()(late.late)
+app.command("explain-row")(explain.explain_row)
 
 
 def main() -> None:
@@ -56,12 +70,14 @@ def penstock(
         bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """Events in, kept in order, and out again: topics in a log on your disk.
+    """Events in, kept in order, and out again; pipelines over them, written once and run as batch or stream.
 
     \b
     Example:
       penstock topic create clicks --schema 'time timestamp, url string'
       echo '{"time": "2026-01-01T12:00:00Z", "url": "/"}' | penstock produce clicks
       penstock consume clicks
+      penstock run clicks.py --once
+      penstock view list
     """
     context.obj = log_url

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import date, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from penstock.cli.options import LogUrl, open_log
-from penstock.cli.output import print_table
+from penstock.cli.output import in_cell, in_json, plain, print_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,7 +123,7 @@ class _Lines:
     def print(self, topic: str, batch: pa.RecordBatch) -> None:
         write = sys.stdout.write
         for event in self._events(topic, batch):
-            write(json.dumps(event, ensure_ascii=False, default=_in_json) + "\n")
+            write(json.dumps(event, ensure_ascii=False, default=in_json) + "\n")
 
     def flush(self) -> None:
         sys.stdout.flush()
@@ -136,7 +134,7 @@ class _Lines:
     def _events(self, topic: str, batch: pa.RecordBatch) -> list[dict[str, Any]]:
         if not self._has_meta:
             batch = batch.drop_columns(list(OWN))
-        events = [_plain(event) for event in batch.to_pylist(maps_as_pydicts="lossy")]
+        events = [plain(event) for event in batch.to_pylist(maps_as_pydicts="lossy")]
         return [{**event, "_topic": topic} for event in events] if self._has_meta else events
 
 
@@ -152,30 +150,5 @@ class _Table(_Lines):
 
     def finish(self) -> None:
         columns = list(dict.fromkeys(name for event in self._gathered for name in event))
-        rows = [[_in_cell(event.get(name)) for name in columns] for event in self._gathered]
+        rows = [[in_cell(event.get(name)) for name in columns] for event in self._gathered]
         print_table(columns, rows)
-
-
-def _plain(value: Any) -> Any:
-    """A value whose names are texts, as JSON wants them."""
-    if isinstance(value, dict):
-        return {key if isinstance(key, str) else str(_in_json(key)): _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
-
-
-def _in_json(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, date):
-        return value.isoformat()
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
-
-
-def _in_cell(value: Any) -> Any:
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    return (
-        json.dumps(value, ensure_ascii=False, default=_in_json) if isinstance(value, dict | list) else _in_json(value)
-    )

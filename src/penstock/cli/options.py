@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
+    from penstock.settings import Settings
+    from penstock.views.store import Store
 
 LOG_HELP = (
     "Where the log is: dir:PATH or a plain path. Without it: PENSTOCK_LOG_URL, then penstock.toml, then ./data/log."
@@ -17,6 +22,18 @@ LOG_HELP = (
 
 LogUrl = Annotated[str | None, typer.Option("--log", metavar="URL", help=LOG_HELP, hidden=True)]
 """Accepted after a command too: nobody remembers which options go before it."""
+
+ViewsUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--views",
+        metavar="URL",
+        help="Where views are: sqlite:PATH or postgresql://... Without it: PENSTOCK_VIEWS_URL, then penstock.toml, "
+        "then ./data/views.db.",
+    ),
+]
+
+AppFile = Annotated[str, typer.Argument(metavar="APP", help="The file of the pipeline: app.py, or app.py:name.")]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs, not tables for people.")]
 
@@ -28,15 +45,36 @@ _UNITS = {
 }
 
 
+def settings_of(context: typer.Context, log_url: str | None = None, views_url: str | None = None) -> Settings:
+    """What the flags, the environment and penstock.toml say, in that order."""
+    from penstock.settings import load_settings
+
+    given = log_url or context.find_root().obj
+    if given is not None and ":" not in given:
+        given = f"dir:{given}"
+    if views_url is not None and ":" not in views_url:
+        views_url = f"sqlite:{views_url}"
+    return load_settings({"log.url": given, "views.url": views_url})
+
+
 def open_log(context: typer.Context, url: str | None, *, background: bool = False) -> Log:
     """The log that the flags, the environment and penstock.toml name."""
     from penstock.log.log import Log
-    from penstock.settings import load_settings
 
-    given = url or context.find_root().obj
-    if given is not None and ":" not in given:
-        given = f"dir:{given}"
-    return Log(load_settings({"log.url": given}).log.url, background=background)
+    return Log(settings_of(context, url).log.url, background=background)
+
+
+@contextmanager
+def open_views(settings: Settings) -> Iterator[Store | None]:
+    """The database of views; None where no run has made it yet: looking at views makes no file."""
+    from penstock.views.store import open_store
+
+    scheme, _, path = settings.views.url.partition(":")
+    if scheme == "sqlite" and not Path(path).exists():
+        yield None
+        return
+    with open_store(settings.views.url) as store:
+        yield store
 
 
 def is_terminal() -> bool:

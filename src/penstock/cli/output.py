@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def print_json(document: object) -> None:
     """One JSON document, indented: `jq` and people read it alike."""
     print(json.dumps(document, indent=2, ensure_ascii=False, default=str))
+
+
+def print_json_line(document: object) -> None:
+    """One JSON document on one line, as streams of them are read."""
+    print(json.dumps(document, ensure_ascii=False, default=str), flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
@@ -54,6 +60,15 @@ def bytes_text(size: float) -> str:
     raise AssertionError("unreachable")
 
 
+def counted(count: int, noun: str) -> str:
+    """So many of something, for people.
+
+    >>> counted(1, "view"), counted(1200, "view")
+    ('1 view', '1,200 views')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def rate_text(count: float, seconds: float) -> str:
     """How many in a second, for people."""
     return f"{count / seconds:,.0f}/s" if seconds > 0 else "-"
@@ -82,6 +97,35 @@ def span_text(low_us: int | None, high_us: int | None) -> str:
 def hours_text(hours: Sequence[tuple[int, int]]) -> str:
     """Hours of event time for people, such as `2026-01-01T00 .. 2026-01-01T05`."""
     return ", ".join(_hour(first) if first == last else f"{_hour(first)} .. {_hour(last)}" for first, last in hours)
+
+
+def plain(value: Any) -> Any:
+    """A value whose names are texts, as JSON wants them."""
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(in_json(key)): plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list) else value
+
+
+def in_json(value: Any) -> Any:
+    """A value that JSON has no word for, as text."""
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def in_cell(value: Any) -> Any:
+    """A value of an event or a view as a table shows it."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return (
+        json.dumps(plain(value), ensure_ascii=False, default=in_json)
+        if isinstance(value, dict | list)
+        else in_json(value)
+    )
 
 
 def _hour(hour: int) -> str:

@@ -191,6 +191,7 @@ class TopicDefinitionError(TopicError):
         self.setting = setting
         self.expected = expected
         self.found = found
+        self.hint = hint.strip()
         super().__init__(f"log: topic {topic!r} cannot have {setting} = {found}\n  expected: {expected}{hint}")
 
 

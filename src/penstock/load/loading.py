@@ -22,14 +22,12 @@ from penstock.events.encode import Encoded, Rejected
 from penstock.events.encoded import raw_of
 from penstock.events.keys import partition_of
 from penstock.load.row_source import Format, RowSource, fingerprint, format_of, state_of
-from penstock.log.frame import ALIGNMENT, OPENING
 from penstock.log.partition import Appended
-from penstock.log.producers import Producers, named_producer
+from penstock.log.producers import named_producer
 from penstock.log.reading import ARRIVED
 from penstock.produce.dead_letters import DeadLetters
 
 if TYPE_CHECKING:
-    from penstock.log.partition import Partition
     from penstock.log.topic import Topic
 
 Numbers = npt.NDArray[np.int64]
@@ -94,7 +92,7 @@ class _Load:
         self._is_extra = bool(extra)
         content = fingerprint(path, lambda done, total: progress("reading", done, total, 0))
         self._producer = named_producer(f"load {topic.definition.id} {path.name} {content}")
-        self._seen = {each.number: _last_sequence(each, self._producer) for each in topic.partitions}
+        self._seen = {each.number: each.last_sequence(self._producer) for each in topic.partitions}
         self._dead_letters = DeadLetters(topic)
         self._greatest = BEFORE_ALL
         self._limits: dict[int, int] = {}
@@ -228,24 +226,3 @@ class _Load:
             if newest_us > limit:
                 raise ArrivalRefused(partition.place, limit, newest_us)
         self._is_checked = True
-
-
-def _last_sequence(partition: Partition, producer: bytes) -> int | None:
-    """The last row that a producer has stored in a partition."""
-    while True:
-        end = partition.end()
-        try:
-            active = next((each for each in partition.hot_segments(end) if each.base_offset == end.segment_base), None)
-        except FileNotFoundError:
-            continue
-        if active is not None:
-            break
-    producers = Producers()
-    for frame in active.headers(ALIGNMENT, end.position):
-        payload = b""
-        if frame.kind == OPENING:
-            ((_, content),) = active.payloads([frame])
-            payload = content.to_pybytes()
-        producers.observe(frame, payload)
-    seen = producers.get(producer)
-    return None if seen is None else seen.last_sequence

@@ -152,6 +152,11 @@ class Partition:
         """The committed end: offsets below `end().offset` can be read. Cheap."""
         return self._tail.end()
 
+    def last_sequence(self, producer: bytes) -> int | None:
+        """The last sequence that this producer has stored here, sealed and removed records included; None if none."""
+        with self._tail.exclusive() as end:
+            return self._tail.last_sequence(end, producer)
+
     def start_offset(self) -> int:
         """The first offset that retention has left."""
         return self.manifest().start_offset

@@ -143,6 +143,12 @@ class Tail:
             raise ProducerFenced(self._place, epoch, seen.epoch)
         return int(np.searchsorted(sequences, seen.last_sequence, side="right"))
 
+    def last_sequence(self, end: End, producer: bytes) -> int | None:
+        """The last sequence that the producer has stored; None if it never did."""
+        self._know_producers(end)
+        seen = self._producers.get(producer)
+        return None if seen is None else seen.last_sequence
+
     # --- helpers ---
 
     def _check_process(self) -> None:

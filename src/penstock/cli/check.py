@@ -1,0 +1,74 @@
+"""penstock check: is a pipeline in order?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from penstock.cli.options import AppFile, Json, settings_of
+from penstock.cli.output import counted, print_json
+
+if TYPE_CHECKING:
+    from penstock.errors import PipelineError
+    from penstock.pipeline.pipeline import Pipeline
+    from penstock.plans.decision import Problem
+
+
+def check(context: typer.Context, app: AppFile, as_json: Json = False) -> None:
+    """Check a pipeline: names, keys, and what each view computes. Exit code 1 if there is a problem.
+
+    Every view is analysed on empty input; all problems are told, each with its file and line. No log and no views are
+    touched.
+
+    \b
+    Example:
+      penstock check weblogs.py
+    """
+    from penstock.pipeline.loading import load_pipeline
+    from penstock.spark import session
+    from penstock.upkeep.checked import check_pipeline
+
+    pipeline = load_pipeline(app)
+    spark = session(settings_of(context).spark, name=f"penstock check {pipeline.name}")
+    _, problems = check_pipeline(pipeline, spark)
+    if as_json:
+        print_json(
+            {
+                "pipeline": pipeline.name,
+                "topics": len(pipeline.topics),
+                "tables": len(pipeline.tables),
+                "views": len(pipeline.views),
+                "problems": [_document(each) for each in problems],
+            }
+        )
+    else:
+        for each in problems:
+            print(_told(each), end="\n\n")
+        print(f"{_contents(pipeline)}: {counted(len(problems), 'problem') if problems else 'all in order'}")
+    if problems:
+        raise typer.Exit(1)
+
+
+def _contents(pipeline: Pipeline) -> str:
+    kinds = {"topic": pipeline.topics, "table": pipeline.tables, "view": pipeline.views}
+    return ", ".join(counted(len(found), kind) for kind, found in kinds.items() if found or kind != "table")
+
+
+def _document(problem: Problem | PipelineError) -> dict[str, Any]:
+    place = problem.place
+    return {
+        "file": None if place is None else place.file,
+        "line": None if place is None else place.line,
+        "view": problem.view,
+        "message": problem.message,
+        "hint": problem.hint or None,
+    }
+
+
+def _told(problem: Problem | PipelineError) -> str:
+    """A problem as the compilers of other languages tell it: the place first, so that editors jump there."""
+    title = getattr(problem, "title", None) or f"view {problem.view!r}"
+    first = f"{problem.place.shown}\n  {title}" if problem.place is not None else f"pipeline: {title}"
+    lines = [problem.message, problem.hint]
+    return "\n".join([first, *(f"  {line}" for text in lines if text for line in text.splitlines())])

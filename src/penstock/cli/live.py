@@ -1,0 +1,282 @@
+"""What `penstock run` shows of a stream: a live table on a terminal, lines elsewhere, JSON lines for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.cli.output import counted, moment
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from penstock.modes.lag import TopicLag
+    from penstock.modes.running import RunningSet, StepReport
+    from penstock.upkeep.compiled import CompiledView
+
+RATE_SECONDS = 10.0
+"""Records per second are those of the last so many seconds."""
+LINE_SECONDS = 5.0
+REFRESHES_PER_SECOND = 2
+COLUMNS = ("view", "kept", "rows", "records/s", "behind", "seconds behind", "late", "corrected", "step")
+
+
+@dataclass(frozen=True)
+class ViewNow:
+    """One view at one moment of a run."""
+
+    view: str
+    kept: str
+    rows: int
+    rate: float
+    """Records read per second, lately."""
+    behind: int | None
+    seconds_behind: float | None
+    late: int
+    corrected: int
+    step_seconds: float | None
+    """How long the last step took; None before the first."""
+
+
+class Watch:
+    """Gathers what the steps of a stream tell. One thread steps, another may look."""
+
+    def __init__(self) -> None:
+        self._sets: list[RunningSet] = []
+        self._steps: dict[str, deque[tuple[float, int]]] = {}
+        self._seconds: dict[str, float] = {}
+        self.records = 0
+        self.steps = 0
+
+    def opened(self, running: Sequence[RunningSet]) -> None:
+        self._sets = list(running)
+        self._steps = {each.name: deque(maxlen=1000) for each in running}
+
+    def stepped(self, report: StepReport) -> None:
+        self._steps[report.set].append((time.monotonic(), report.rows))
+        self._seconds[report.set] = report.seconds
+        self.records += report.rows
+        self.steps += 1
+
+    def now(self) -> list[ViewNow]:
+        """All views as they are now, with how far they are behind the log at this moment."""
+        found = []
+        for each in self._sets:
+            lags = _lags(each)
+            generation = each.generation
+            for view in each.views:
+                topics = _topics(view, {other.name: other for other in each.views})
+                mine = [lags[name] for name in topics if name in lags] if lags is not None else None
+                counters = generation.counters[view.name]
+                found.append(
+                    ViewNow(
+                        view.name,
+                        view.keeping.how,
+                        counters.rows,
+                        self._rate(each.name),
+                        None if mine is None else sum(lag.records for lag in mine),
+                        None if mine is None else max((lag.seconds for lag in mine), default=0.0),
+                        counters.late,
+                        counters.corrected,
+                        self._seconds.get(each.name),
+                    )
+                )
+        return found
+
+    def _rate(self, name: str) -> float:
+        now = time.monotonic()
+        steps = [(at, rows) for at, rows in list(self._steps[name]) if at >= now - RATE_SECONDS]
+        if not steps:
+            return 0.0
+        # A run that is younger than that counts from its first step on, with the time that one took.
+        span = max(now - steps[0][0] + self._seconds.get(name, 0.0), 1e-3)
+        return sum(rows for _, rows in steps) / min(span, RATE_SECONDS)
+
+
+class Display:
+    """Shows a stream; this one shows nothing. Enter it before the run, tell it of what happens, leave it after."""
+
+    def __init__(self) -> None:
+        self.watch = Watch()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def opened(self, running: Sequence[RunningSet]) -> None:
+        """The views that the stream keeps, before its first step."""
+        self.watch.opened(running)
+
+    def stepped(self, report: StepReport, running: RunningSet, left: int) -> None:  # noqa: ARG002
+        """One step is stored."""
+        self.watch.stepped(report)
+
+    def say(self, text: str) -> None:
+        """Something that people should know."""
+        print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+class Screen(Display):
+    """A table on a terminal, refreshed by itself."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        from rich.console import Console
+        from rich.live import Live
+
+        self._title = title
+        self._live = Live(
+            get_renderable=self._table, console=Console(highlight=False), refresh_per_second=REFRESHES_PER_SECOND
+        )
+        self._said: list[str] = []
+
+    def opened(self, running: Sequence[RunningSet]) -> None:
+        super().opened(running)
+        self._live.start(refresh=True)
+
+    def say(self, text: str) -> None:
+        if self._live.is_started:
+            self._said.append(text)  # Shown under the table: a handler of signals must not print into it.
+        else:
+            super().say(text)
+
+    def close(self) -> None:
+        if self._live.is_started:
+            self._live.stop()
+
+    def _table(self) -> Any:
+        from rich.console import Group
+        from rich.text import Text
+
+        return Group(views_table(self._title, self.watch), *(Text(text) for text in self._said))
+
+
+class Lines(Display):
+    """One line per view every few seconds, as long as something happens."""
+
+    def __init__(self, seconds: float = LINE_SECONDS) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._due = 0.0
+        self._printed_steps = 0
+
+    def stepped(self, report: StepReport, running: RunningSet, left: int) -> None:
+        super().stepped(report, running, left)
+        if time.monotonic() >= self._due:
+            self._print()
+
+    def close(self) -> None:
+        if self.watch.steps > self._printed_steps:
+            self._print()
+
+    def _print(self) -> None:
+        self._due = time.monotonic() + self._seconds
+        self._printed_steps = self.watch.steps
+        at = datetime.now(UTC).strftime("%H:%M:%S")
+        for each in self.watch.now():
+            print(f"{at} {line_of(each)}", flush=True)
+
+
+class JsonLines(Display):
+    """One JSON object per step."""
+
+    def stepped(self, report: StepReport, running: RunningSet, left: int) -> None:
+        super().stepped(report, running, left)
+        now = {each.view: each for each in self.watch.now()}
+        document = {
+            "event": "step",
+            "records": report.rows,
+            "seconds": round(report.seconds, 6),
+            "left": left,
+            "clock": moment(report.fence.clock_us),
+            "fence": {topic: dict(offsets) for topic, offsets in report.fence.offsets.items()},
+            "unfit": report.unfit,
+            "views": {view.name: _document(now[view.name], report) for view in running.views},
+        }
+        print(json.dumps(document, ensure_ascii=False, default=str), flush=True)
+
+
+def views_table(title: str, watch: Watch) -> Table:
+    """All views of a run, for a terminal."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=SIMPLE_HEAD,
+        title=f"{title}   {counted(watch.records, 'record')} in {counted(watch.steps, 'step')}",
+        title_justify="left",
+        pad_edge=False,
+        show_edge=False,
+    )
+    for number, name in enumerate(COLUMNS):
+        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
+    for each in watch.now():
+        table.add_row(*(Text(cell) for cell in _cells(each)))
+    return table
+
+
+def line_of(now: ViewNow) -> str:
+    """One view at one moment, as one line."""
+    _, kept, rows, rate, behind, seconds, late, corrected, step = _cells(now)
+    return (
+        f"{now.view} ({kept}): {rows} rows, {rate} records/s, {behind} behind ({seconds}), {late} late, "
+        f"{corrected} corrected, step {step}"
+    )
+
+
+def _cells(now: ViewNow) -> tuple[str, ...]:
+    return (
+        now.view,
+        now.kept,
+        f"{now.rows:,}",
+        f"{now.rate:,.0f}",
+        "-" if now.behind is None else f"{now.behind:,}",
+        "-" if now.seconds_behind is None else f"{now.seconds_behind:,.1f} s",
+        f"{now.late:,}",
+        f"{now.corrected:,}",
+        "-" if now.step_seconds is None else f"{now.step_seconds * 1000:,.0f} ms",
+    )
+
+
+def _document(now: ViewNow, report: StepReport) -> dict[str, Any]:
+    return {
+        "rows": now.rows,
+        "changed": report.changed[now.view],
+        "late": report.late[now.view],
+        "corrected": report.corrected[now.view],
+        "records_per_second": round(now.rate, 1),
+        "behind": now.behind,
+        "seconds_behind": None if now.seconds_behind is None else round(now.seconds_behind, 3),
+    }
+
+
+def _lags(running: RunningSet) -> dict[str, TopicLag] | None:
+    """How far a set is behind each of its topics; None where that cannot be read just now."""
+    from penstock.clock import now_us
+    from penstock.errors import PenstockError
+    from penstock.modes.lag import topic_lag
+
+    offsets = running.fence.offsets
+    try:
+        return {name: topic_lag(topic, offsets.get(name, {}), now_us()) for name, topic in running.topics.items()}
+    except (PenstockError, OSError):
+        return None
+
+
+def _topics(view: CompiledView, views: Mapping[str, CompiledView]) -> set[str]:
+    return {*view.topics, *(topic for name in view.upstream for topic in _topics(views[name], views))}

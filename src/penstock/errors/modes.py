@@ -1,0 +1,138 @@
+"""What keeps a pipeline from running, or stops it: problems of its views, changed code, lost records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors.base import PenstockError, did_you_mean
+
+if TYPE_CHECKING:
+    from penstock.pipeline.place import Place
+    from penstock.plans.decision import Problem
+
+
+class RunError(PenstockError):
+    """Something keeps a pipeline from running."""
+
+
+class PipelineProblems(RunError):
+    """Views that cannot be kept as they are written. All of them are named, each with its line."""
+
+    def __init__(self, pipeline: str, problems: Sequence[Problem]) -> None:
+        self.pipeline = pipeline
+        self.problems = tuple(problems)
+        told = [f"  {each.place.shown}\n    view {each.view!r}: {each.message}\n    {each.hint}" for each in problems]
+        count = f"{len(told)} problem{'s' if len(told) != 1 else ''}"
+        super().__init__(f"pipeline: {pipeline!r} has {count}\n" + "\n".join(told))
+
+
+class ViewsChanged(RunError):
+    """Views are there that other code made. Going on with them would mix two answers, so nothing was done."""
+
+    def __init__(self, pipeline: str, changed: Mapping[str, str], places: Mapping[str, Place]) -> None:
+        self.pipeline = pipeline
+        self.changed = dict(changed)
+        told = [f"  {places[name].shown}\n    view {name!r}: {why}" for name, why in changed.items()]
+        names = " ".join(changed)
+        super().__init__(
+            f"pipeline: {pipeline!r} is not what its views were made with\n" + "\n".join(told) + "\n"
+            "  the views are as they were, and readers go on reading them\n"
+            f"  to compute them anew and switch over when that is done: penstock view rebuild {names} --app FILE\n"
+            "  to compute all views anew: penstock run FILE --mode batch"
+        )
+
+
+class ReplayRefused(RunError):
+    """Retention has removed records that computing a view anew would need."""
+
+    def __init__(self, views: Sequence[str], lost: Mapping[str, int]) -> None:
+        self.views = list(views)
+        self.lost = dict(lost)
+        gone = ", ".join(f"{count:,} of topic {topic!r}" for topic, count in lost.items())
+        super().__init__(
+            f"pipeline: computing {', '.join(views)} anew would lose what only the views still know\n"
+            f"  retention has removed records: {gone}\n"
+            "  the views are as they were\n"
+            "  to compute them from what is left all the same: --allow-loss"
+        )
+
+
+class TopicDiffers(RunError):
+    """A topic is there that cannot become what the pipeline defines."""
+
+    def __init__(self, topic: str, place: Place, setting: str, found: str, wanted: str, why: str) -> None:
+        self.topic = topic
+        self.setting = setting
+        self.found = found
+        self.wanted = wanted
+        super().__init__(
+            f"pipeline: topic {topic!r} is there with another {setting}\n  {place.shown}\n"
+            f"  in the pipeline: {wanted}\n  in the log:      {found}\n  {why}\n"
+            f"  change the definition, or look at the topic: penstock topic show {topic}"
+        )
+
+
+class TwoRowsForOneKey(RunError):
+    """A view's function gave two rows with the same key. Nothing of the step was stored."""
+
+    def __init__(
+        self, view: str, place: Place, key: Sequence[str], first: Mapping[str, Any], second: Mapping[str, Any]
+    ) -> None:
+        self.view = view
+        self.key = tuple(key)
+        self.first = dict(first)
+        self.second = dict(second)
+        named = f"key {', '.join(key)}" if key else "a view of one row (key=[])"
+        super().__init__(
+            f"view {view!r}: two rows for one key\n  {place.shown}\n  {named}\n"
+            f"  one:     {self.first}\n  another: {self.second}\n"
+            "  nothing of this step was stored; add the columns to the key that tell the rows apart"
+        )
+
+
+class StepFailed(RunError):
+    """Spark could not compute a view. Nothing of the step was stored."""
+
+    def __init__(self, view: str, place: Place, reason: str) -> None:
+        self.view = view
+        self.reason = reason
+        super().__init__(
+            f"view {view!r}: Spark could not compute a step\n  {place.shown}\n  {reason}\n"
+            "  nothing of this step was stored; the views are as of the step before"
+        )
+
+
+class KeptRowsLost(RunError):
+    """A view that is redone cannot go on: retention removed records it has not kept yet."""
+
+    def __init__(self, views: Sequence[str], topic: str) -> None:
+        self.views = list(views)
+        self.topic = topic
+        super().__init__(
+            f"view {', '.join(views)}: cannot go on as a stream\n"
+            f"  it was computed as a batch; since then retention removed records of topic {topic!r} that it needs\n"
+            "  to compute it anew from what is left: penstock view rebuild "
+            f"{' '.join(views)} --app FILE --allow-loss"
+        )
+
+
+class UntilError(RunError):
+    """A place to stop at that cannot be understood, or that no topic has."""
+
+    def __init__(self, value: str, known: Sequence[str] = ()) -> None:
+        self.value = value
+        topics = f"; topics of this pipeline: {', '.join(known)}" if known else ""
+        super().__init__(
+            f"run: cannot stop at {value!r}\n"
+            "  expected: a moment of arrival, such as 2026-01-01T12:00:00Z, or offsets, such as access:0=100,orders:1=8"
+            f"{topics}"
+        )
+
+
+class UnknownMode(RunError):
+    """There is no such mode."""
+
+    def __init__(self, mode: str, known: Sequence[str]) -> None:
+        self.mode = mode
+        super().__init__(f"run: no mode {mode!r}\n  expected: {' or '.join(known)}{did_you_mean(mode, known)}")

@@ -1,0 +1,4 @@
+"""How to run a pipeline: as a batch, or as a stream.
+
+Both take steps (`running`), only of different sizes. `engine` prepares what both need; `run` is what people call.
+"""

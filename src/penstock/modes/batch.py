@@ -1,0 +1,46 @@
+"""Batch: one long step over the whole log into a new generation, which is then switched in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from penstock.modes.engine import Engine
+from penstock.modes.running import RunningSet
+from penstock.modes.until import Until, reached
+from penstock.upkeep.compiled import CompiledView
+
+BATCH_ROWS = 20_000_000
+"""A folded view is built in steps of this size, so that what one step touches stays bounded."""
+
+
+def run_batch(
+    engine: Engine,
+    *,
+    until: Until = None,
+    sets: Sequence[Sequence[CompiledView]] | None = None,
+    max_rows: int | None = None,
+    on_progress: Callable[[RunningSet, int], None] | None = None,
+    allow_loss: bool = False,
+) -> list[RunningSet]:
+    """Computes every view, or those of `sets`, anew up to a cut, and switches each set in when it is complete.
+
+    Readers see the old rows until then. Killed, it leaves the live generation as it was; the next run removes what was
+    half built. ReplayRefused if retention removed records, unless `allow_loss`. `on_progress` is told how many records
+    of a set are left after each step.
+    """
+    chosen = engine.sets if sets is None else sets
+    done = []
+    for views in chosen:
+        if not allow_loss:
+            engine.check_replay(views)
+        topics = {name: engine.log.topic(name) for view in views for name in view.topics}
+        ends = reached(until, topics)
+        running = None
+        for running in engine.build(views, ends, max_rows=max_rows or BATCH_ROWS):
+            if on_progress is not None:
+                on_progress(running, running.lag(ends))
+        assert running is not None
+        engine.switch(running)
+        done.append(running)
+    engine.deliver()
+    return done

@@ -1,0 +1,87 @@
+"""`penstock.run`: a pipeline, run from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, get_args
+
+from penstock.durations import parse_duration
+from penstock.errors import UnknownMode
+from penstock.modes.batch import run_batch
+from penstock.modes.engine import Engine, open_engine
+from penstock.modes.running import RunningSet, StepReport
+from penstock.modes.stream import Stop, run_stream
+from penstock.modes.until import Until
+from penstock.pipeline.pipeline import Pipeline
+from penstock.settings import Settings, load_settings
+from penstock.views.fence import Fence
+
+Mode = Literal["batch", "stream"]
+MODES: tuple[str, ...] = get_args(Mode)
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a run left behind."""
+
+    mode: Mode
+    rows: Mapping[str, int]
+    """Rows of each view."""
+    fences: Mapping[str, Fence]
+    """How far each view has come."""
+
+
+def run(
+    pipeline: Pipeline,
+    mode: Mode = "stream",
+    *,
+    once: bool = False,
+    until: Until = None,
+    max_rows: int | None = None,
+    trigger: str | timedelta | None = None,
+    settings: Mapping[str, object] | Settings | None = None,
+    on_step: Callable[[StepReport, RunningSet, int], None] | None = None,
+    stop: Stop | None = None,
+) -> RunReport:
+    """Runs a pipeline over its log into its views; returns when a batch is done, or a stream was stopped.
+
+    `settings` are overrides by full name (`{"log.url": "dir:./log"}`). See `run_batch` and `run_stream` for the rest.
+    """
+    if mode not in MODES:
+        raise UnknownMode(mode, MODES)
+    pause = None if trigger is None else parse_duration(trigger)
+    with opened(pipeline, settings) as engine:
+        if mode == "batch":
+            done = run_batch(engine, until=until, max_rows=max_rows)
+        else:
+            done = run_stream(
+                engine, once=once, until=until, max_rows=max_rows, trigger=pause, on_step=on_step, stop=stop
+            )
+        return report(mode, done)
+
+
+def report(mode: Mode, done: list[RunningSet]) -> RunReport:
+    """What these sets of views have come to."""
+    counters = {name: each for one in done for name, each in one.generation.counters.items()}
+    return RunReport(
+        mode,
+        {name: each.rows for name, each in counters.items()},
+        {view.name: one.fence for one in done for view in one.views},
+    )
+
+
+@contextmanager
+def opened(pipeline: Pipeline, settings: Mapping[str, object] | Settings | None = None) -> Iterator[Engine]:
+    """The engine for a pipeline, with the log, the database and the Spark that the settings name."""
+    from penstock.log.log import Log
+    from penstock.spark import session
+    from penstock.views.store import open_store
+
+    chosen = settings if isinstance(settings, Settings) else load_settings(settings)
+    with Log(chosen.log.url) as log, open_store(chosen.views.url) as store:
+        spark = session(chosen.spark, name=f"penstock {pipeline.name}")
+        with open_engine(pipeline, log=log, store=store, spark=spark) as engine:
+            yield engine

@@ -1,0 +1,264 @@
+"""A set of views in motion: one generation, its fence, and the next step.
+
+Views that are connected through views share a fence and are written in one transaction, so two of them never contradict
+each other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import KeptRowsLost
+from penstock.log.cut import Offsets
+from penstock.log.log import Log
+from penstock.log.topic import Topic
+from penstock.upkeep.changes import KEY, one_array
+from penstock.upkeep.commit import Committed, commit, write_kept
+from penstock.upkeep.inputs import TopicInput, ViewInput
+from penstock.upkeep.kept_rows import KeptChange
+from penstock.upkeep.redo import RedoGroups, RedoWindows
+from penstock.upkeep.slices import Slice
+from penstock.upkeep.step import Step
+from penstock.views.catalog import Catalog, Generation, KnownView
+from penstock.views.fence import Fence
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.upkeep.compiled import CompiledView
+    from penstock.views.owner import Owner
+    from penstock.views.store import Store
+
+Cut = Mapping[str, Mapping[int, int]]
+"""By topic, one offset per partition."""
+
+BIG_ROWS = 200_000
+"""From so many new records on, views that are redone may be computed as a whole: see `is_big`."""
+FILL_ROWS = 200_000
+"""So many kept rows are written in one transaction when they are made from what is there already."""
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one step did, for people and programs that watch."""
+
+    set: str
+    rows: int
+    """Records read."""
+    seconds: float
+    late: Mapping[str, int]
+    corrected: Mapping[str, int]
+    changed: Mapping[str, int]
+    unfit: int
+    fence: Fence
+
+
+class RunningSet:
+    """The views of one set, in one generation. One thread steps it at a time."""
+
+    def __init__(
+        self,
+        views: Sequence[CompiledView],
+        generation: Generation,
+        *,
+        log: Log,
+        store: Store,
+        spark: SparkSession,
+        owner: Owner | None,
+    ) -> None:
+        self.views = tuple(views)
+        self.generation = generation
+        self._log = log
+        self._store = store
+        self._spark = spark
+        self._owner = owner
+        self.topics: dict[str, Topic] = {name: log.topic(name) for view in views for name in view.topics}
+
+    @property
+    def name(self) -> str:
+        return self.generation.set
+
+    @property
+    def fence(self) -> Fence:
+        return self.generation.fence
+
+    @property
+    def is_new(self) -> bool:
+        """No step was made yet, not even an empty one."""
+        return not self.fence.offsets
+
+    def ends(self) -> dict[str, Offsets]:
+        """How far the log has come."""
+        return {name: topic.end() for name, topic in self.topics.items()}
+
+    def next_cut(self, until: Mapping[str, Offsets], max_rows: int | None) -> dict[str, Offsets]:
+        """Where the next step ends: at `until`, or after `max_rows` records."""
+        if max_rows is None:
+            return {name: dict(until[name]) for name in self.topics}
+        share = max(1, max_rows // max(1, len(self.topics)))
+        return {
+            name: topic.cut(self.fence.offsets.get(name, {}), max_rows=share, until=until[name])
+            for name, topic in self.topics.items()
+        }
+
+    def lag(self, ends: Mapping[str, Offsets]) -> int:
+        """How many records there are beyond the fence."""
+        return self.fence.lag_behind(ends)
+
+    def step(self, stop: Mapping[str, Offsets]) -> StepReport:
+        """Takes the views to the cut `stop`, in one transaction."""
+        began = time.monotonic()
+        slices = {
+            name: Slice(topic, _started(topic, self.fence.offsets.get(name)), dict(stop[name]))
+            for name, topic in self.topics.items()
+        }
+        rows = sum(part.rows for part in slices.values())
+        is_big = self._is_big(rows)
+        if not is_big:
+            self.fill_kept_rows()
+        step = Step(self._spark, self._store, self.generation.number, slices, self.is_new, is_big)
+        step.run(self.views)
+        clock = max([self.fence.clock_us, *(_clock(part) for part in slices.values())])
+        begun = {name: part.start for name, part in slices.items()} if self.is_new else self.fence.kept
+        kept = begun if is_big else stop
+        fence = Fence(stop, clock, kept if self._has_kept_rows else None)
+        done = self._commit(step, fence)
+        self.generation = done.generation
+        seconds = time.monotonic() - began
+        return StepReport(self.name, rows, seconds, done.late, done.corrected, done.changed, done.unfit, fence)
+
+    def _commit(self, step: Step, fence: Fence) -> Committed:
+        closed = {view.name: self.fence.clock_us - self._lateness_us(view) for view in self.views if not self.is_new}
+        return commit(self._store, self._owner, self.generation, self.views, step, fence, closed=closed)
+
+    def _lateness_us(self, view: CompiledView) -> int:
+        """The greatest lateness among the topics that a view is made of, in microseconds."""
+        by_name = {each.name: each for each in self.views}
+        own = [self.topics[name].definition.lateness // timedelta(microseconds=1) for name in view.topics]
+        return max([*own, *(self._lateness_us(by_name[name]) for name in view.upstream)], default=0)
+
+    # --- rows kept for redos ---
+
+    @property
+    def _has_kept_rows(self) -> bool:
+        return any(view.kept for view in self.views)
+
+    def _is_big(self, rows: int) -> bool:
+        """Whether a step computes redone views as a whole.
+
+        That reads the whole log, at the speed of Parquet, so it pays where the step is a good part of it. It cannot be
+        done once retention has removed the beginning of the log, unless nothing is stored yet.
+        """
+        if self.is_new:
+            return True
+        before = sum(offset for offsets in self.fence.offsets.values() for offset in offsets.values())
+        is_there = all(not any(topic.start().values()) for topic in self.topics.values())
+        return is_there and rows >= max(BIG_ROWS, before // 4)
+
+    def fill_kept_rows(self) -> None:
+        """Brings the kept rows up to the fence, where a big step or a batch left them behind."""
+        if not self._has_kept_rows or self.fence.kept == self.fence.offsets:
+            return
+        reached = self.fence.kept or {}
+        for name, topic in self.topics.items():
+            if any(start > reached.get(name, {}).get(number, 0) for number, start in topic.start().items()):
+                raise KeptRowsLost([view.name for view in self.views if view.kept], name)
+        while True:
+            stop = {
+                name: topic.cut(reached.get(name, {}), max_rows=FILL_ROWS, until=self.fence.offsets[name])
+                for name, topic in self.topics.items()
+            }
+            changes = [change for view in self.views for change in self._missing(view, reached, stop)]
+            is_done = stop == {name: dict(offsets) for name, offsets in self.fence.offsets.items()}
+            if is_done:
+                changes += [change for view in self.views for change in self._missing_of_views(view)]
+            fence = replace(self.fence, kept=stop)
+            with self._store.transaction(self._owner) as tx:
+                for change in changes:
+                    write_kept(tx, change)
+                Catalog(tx.connection).set_fence(self.generation, fence, self.generation.counters)
+            self.generation = replace(self.generation, fence=fence)
+            reached = stop
+            if is_done:
+                return
+
+    def _missing(self, view: CompiledView, start: Cut, stop: Cut) -> list[KeptChange]:
+        """Records of topics that are not among the kept rows yet."""
+        if not isinstance(view.keeper, RedoWindows | RedoGroups):
+            return []
+        step = self._reading_step(start, stop)
+        return [
+            view.keeper.kept_change(step, name, each.new_rows(step))
+            for name, each in view.inputs.items()
+            if isinstance(each, TopicInput)
+        ]
+
+    def _missing_of_views(self, view: CompiledView) -> list[KeptChange]:
+        """Rows of upstream views as of the fence: they are written anew, since they may have changed since."""
+        if not isinstance(view.keeper, RedoGroups):
+            return []
+        step = self._reading_step(self.fence.offsets, self.fence.offsets)
+        found = []
+        for name, each in view.inputs.items():
+            if isinstance(each, ViewInput):
+                rows = self._store.read(each.shape.table(self.generation.number))
+                change = view.keeper.kept_change(step, name, rows)
+                stale = self._store.read(change.table)
+                gone = pc.unique(one_array(stale.column(KEY))) if stale.num_rows else pa.array([], pa.binary(16))
+                found.append(replace(change, gone=gone))
+        return found
+
+    def _reading_step(self, start: Cut, stop: Cut) -> Step:
+        slices = {
+            name: Slice(topic, _started(topic, start.get(name)), dict(stop[name]))
+            for name, topic in self.topics.items()
+        }
+        return Step(self._spark, self._store, self.generation.number, slices)
+
+
+def known_views(views: Sequence[CompiledView], generation: int) -> list[KnownView]:
+    """How the catalog remembers these views."""
+    return [
+        KnownView(
+            view.name,
+            view.fingerprint,
+            view.shape.columns,
+            view.keeping.how,
+            view.spec.key,
+            {
+                "rows": view.shape.table(generation).name,
+                **{f"kept {n}": kept.table(generation).name for n, kept in enumerate(view.kept)},
+            },
+            {
+                "why": view.keeping.why,
+                "late": view.spec.late,
+                "changelog": view.spec.changelog,
+                "topics": view.topics,
+                "upstream": view.upstream,
+            },
+        )
+        for view in views
+    ]
+
+
+def _started(topic: Topic, offsets: Offsets | Mapping[int, int] | None) -> Offsets:
+    """Where reading begins: at the fence, or at the first record that is left."""
+    first = topic.start()
+    if offsets is None:
+        return first
+    return {number: offsets.get(number, start) for number, start in first.items()}
+
+
+def _clock(part: Slice) -> int:
+    """The greatest arrival in a slice; 0 if it is empty."""
+    if not part.rows:
+        return 0
+    latest = pc.max(part.times.column("_arrived"))
+    return int(latest.value) if latest.is_valid else 0

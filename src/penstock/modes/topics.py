@@ -1,0 +1,68 @@
+"""The topics of a pipeline: made by the first run, grown when their definition grew, never changed otherwise."""
+
+from __future__ import annotations
+
+from penstock.errors import SchemaRefused, TopicDiffers
+from penstock.events.schema import check_growth, format_ddl, parse_ddl
+from penstock.log.log import Log
+from penstock.log.topic import Topic
+from penstock.pipeline.definition import TopicSpec
+from penstock.pipeline.pipeline import Pipeline
+
+
+def make_topics(pipeline: Pipeline, log: Log) -> dict[str, Topic]:
+    """The topics that the pipeline defines. TopicDiffers if one is there that cannot become what is defined."""
+    return {spec.name: _make(spec, log) for spec in pipeline.topics.values()}
+
+
+def recorded_topics(pipeline: Pipeline, log: Log) -> dict[str, Topic]:
+    """The topics that the pipeline defines, as they are. UnknownTopic or TopicDiffers where a run would change one."""
+    found = {}
+    for spec in pipeline.topics.values():
+        topic = found[spec.name] = log.topic(spec.name)
+        _check(spec, topic)
+        pairs = {
+            "schema": (format_ddl(topic.schema), format_ddl(parse_ddl(spec.ddl))),
+            "lateness": (str(topic.definition.lateness), str(spec.lateness)),
+        }
+        for setting, (has, wanted) in pairs.items():
+            if has != wanted:
+                raise TopicDiffers(spec.name, spec.place, setting, has, wanted, "only a run changes it")
+    return found
+
+
+def _make(spec: TopicSpec, log: Log) -> Topic:
+    topic = log.create(
+        spec.name,
+        spec.ddl,
+        key=spec.key or None,
+        event_time=spec.event_time,
+        lateness=spec.lateness,
+        exist_ok=True,
+        **spec.options,
+    )
+    _check(spec, topic)
+    wanted = parse_ddl(spec.ddl)
+    if not topic.schema.equals(wanted):
+        try:
+            check_growth(topic.schema, wanted)
+        except SchemaRefused as refused:
+            raise TopicDiffers(
+                spec.name, spec.place, "schema", format_ddl(topic.schema), format_ddl(wanted), str(refused)
+            ) from refused
+        topic.alter(schema=spec.ddl)
+    if topic.definition.lateness != spec.lateness:
+        topic.alter(lateness=spec.lateness)
+    return topic
+
+
+def _check(spec: TopicSpec, topic: Topic) -> None:
+    definition = topic.definition
+    pairs = {
+        "key": (list(definition.key), list(spec.key)),
+        "event_time": (definition.event_time, spec.event_time),
+        "partitions": (definition.partitions, spec.options.get("partitions", 1)),
+    }
+    for setting, (found, wanted) in pairs.items():
+        if found != wanted:
+            raise TopicDiffers(spec.name, spec.place, setting, str(found), str(wanted), "it cannot be changed")

@@ -1,0 +1,166 @@
+"""Calling the user's function, and what it does meanwhile that its plan would not show.
+
+`df.count()` becomes a number in the plan, `withWatermark` vanishes from it, `datetime.now()` becomes a literal. Python
+itself tells of each call while the function runs (`sys.setprofile`, in this thread only), with the line that made it;
+nothing is replaced, and any number of threads may build at once.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import random
+import sys
+import sysconfig
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipeline.place import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.pipeline.definition import ViewSpec
+
+_ACTIONS = """
+    collect count first head take tail show isEmpty toPandas toArrow toLocalIterator foreach foreachPartition rdd
+    checkpoint localCheckpoint cache persist approxQuantile corr cov crosstab freqItems summary describe write writeTo
+    writeStream insertInto save saveAsTable
+"""
+ACTIONS = frozenset(_ACTIONS.split())
+"""What a frame does at once, instead of writing it into the plan."""
+
+CLOCKS = {
+    "datetime.now": "datetime.now()",
+    "datetime.utcnow": "datetime.utcnow()",
+    "datetime.today": "datetime.today()",
+    "date.today": "date.today()",
+    "time": "time.time()",
+    "time_ns": "time.time_ns()",
+    "localtime": "time.localtime()",
+    "gmtime": "time.gmtime()",
+    "Random.random": "random.random()",
+    "Random.getrandbits": "random",
+    "urandom": "os.urandom()",
+}
+"""By qualified name, functions of C that read the clock or throw dice: what users know them as."""
+
+_DICE = (random.__file__, uuid.__file__)
+_FRAME_FILES = ("dataframe.py", "group.py", "readwriter.py")
+_LIBRARIES = tuple(
+    {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "purelib", "platlib")}
+    | {os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep}
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Something that the function did while it was called."""
+
+    what: str
+    place: Place
+    kind: str
+    """`action`, `watermark`, `pivot` or `clock`."""
+
+
+@dataclass
+class Watch:
+    """Notes what a function does."""
+
+    seen: list[Seen] = field(default_factory=list)
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == "c_call":
+            name = getattr(argument, "__qualname__", "")
+            module = getattr(argument, "__module__", None) or getattr(type(argument.__self__), "__module__", "")
+            if name in CLOCKS and module in ("datetime", "time", "_random", "posix", "builtins", "random", "type"):
+                place = _user_line(frame)
+                if place is not None:
+                    self._note(CLOCKS[name], place, "clock")
+        elif (
+            event == "call"
+            and frame.f_code.co_filename.endswith(_FRAME_FILES)
+            and "pyspark" in frame.f_code.co_filename
+        ):
+            self._called(frame)
+
+    def _called(self, frame: FrameType) -> None:
+        name = frame.f_code.co_name
+        caller = frame.f_back
+        if caller is None or is_library(caller.f_code.co_filename):
+            return
+        place = _user_line(caller)
+        if place is None:
+            return
+        if name == "withWatermark":
+            self._note("withWatermark", place, "watermark")
+        elif name == "pivot" and frame.f_locals.get("values") is None:
+            self._note("pivot without values", place, "pivot")
+        elif name in ACTIONS and "dataframe.py" in frame.f_code.co_filename:
+            self._note(f"{name}()", place, "action")
+
+    def _note(self, what: str, place: Place, kind: str) -> None:
+        found = Seen(what, place, kind)
+        if found not in self.seen:
+            self.seen.append(found)
+
+
+def build(spec: ViewSpec, frames: Mapping[str, DataFrame]) -> tuple[DataFrame, list[Seen]]:
+    """The view over these frames, and what its function did besides. Raises what the function raises."""
+    watch = Watch()
+    before: Callable[..., Any] | None = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        built = spec.build(frames)
+    finally:
+        sys.setprofile(before)
+    return built, watch.seen
+
+
+def line_of(error: BaseException, spec: ViewSpec) -> Place:
+    """The deepest line of the user's own code that an error came through; the view's place where there is none."""
+    found = spec.place
+    trace = error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not is_library(file):
+            found = _place(file, trace.tb_lineno)
+        trace = trace.tb_next
+    return found
+
+
+def line_with(spec: ViewSpec, word: str) -> Place | None:
+    """The first line of the view's function, or of a function inside it, that has the word."""
+    code = getattr(spec.function, "__code__", None)
+    if code is None:
+        return None
+    lines = sorted({line for _, _, line in _lines(code) if line is not None})
+    for line in range(lines[0], lines[-1] + 1) if lines else ():
+        if word in linecache.getline(code.co_filename, line):
+            return _place(code.co_filename, line)
+    return None
+
+
+def _lines(code: CodeType) -> Iterator[tuple[int, int, int | None]]:
+    yield from code.co_lines()
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _lines(constant)
+
+
+def _user_line(frame: FrameType) -> Place | None:
+    """The line, if it is the user's: the clock is read all the time by others."""
+    file = frame.f_code.co_filename
+    return None if is_library(file) else _place(file, frame.f_lineno)
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is Python's, an installed package's or our own."""
+    return file.startswith("<frozen") or os.path.realpath(file).startswith(_LIBRARIES)
+
+
+def _place(file: str, line: int) -> Place:
+    return Place(file if file.startswith("<") else os.path.abspath(file), line, linecache.getline(file, line).strip())

@@ -1,0 +1,221 @@
+"""Spark's own plans, taken apart and put together over py4j: the one file that uses what Spark keeps to itself.
+
+Everything else in this package speaks of plans as `Java` objects and asks here. Each private thing has a reason beside
+it, and `tests/plans/test_jvm.py` names the one that moved when a newer Spark has it elsewhere.
+A call over py4j costs about 0.1 ms, so what does not change is looked up once per session.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+Java = Any
+"""Something that lives in the JVM: a plan, an expression, an attribute, a Scala collection."""
+
+MARK = "__penstock_stand_in_"
+"""Begins the qualifier of every attribute of a stand-in. Copies that Spark makes for a self join keep it."""
+
+_numbers = itertools.count()
+_known: WeakKeyDictionary[SparkSession, Catalyst] = WeakKeyDictionary()
+
+
+def catalyst(spark: SparkSession) -> Catalyst:
+    """What a session's plans are made with; looked up once."""
+    found = _known.get(spark)
+    if found is None:
+        found = _known[spark] = Catalyst(spark)
+    return found
+
+
+def analyzed(frame: DataFrame) -> Java:
+    """The plan of a frame with every name resolved: what the user's function said, and nothing about how to run it."""
+    return frame._jdf.queryExecution().analyzed()
+
+
+def simple_name(node: Java) -> str:
+    """The class of a node or an expression without its package: `Project`, `AttributeReference`."""
+    return str(node.getClass().getSimpleName())
+
+
+class Catalyst:
+    """Spark's plans and expressions, made by hand. One for each session; any thread may use it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._session = spark._jsparkSession
+        self._spark: Any = spark
+        self.jvm: Java = spark._jvm
+        catalyst = self.jvm.org.apache.spark.sql.catalyst
+        self.logical = catalyst.plans.logical
+        self.expressions = catalyst.expressions
+        # Scala's companion objects. Dataset.ofRows is the only way from a plan to a frame; LocalRelation is rows in
+        # the driver; ArrowConverters is what createDataFrame uses, less its temporary file and its socket.
+        self._datasets = _companion(self.jvm.org.apache.spark.sql.classic, "Dataset")
+        self._local_relations = _companion(self.logical, "LocalRelation")
+        self._converters = _companion(self.jvm.org.apache.spark.sql.execution.arrow, "ArrowConverters")
+        self._iterators = _companion(self.jvm.scala.collection, "Iterator")
+        self._maps = _companion(self.jvm.scala.collection.immutable, "Map")
+        self._expr_ids = _companion(self.expressions, "NamedExpression")
+        self._literals = _companion(self.expressions, "Literal")
+        self._collections = self.jvm.scala.jdk.javaapi.CollectionConverters
+        self.none = getattr(getattr(self.jvm.scala, "None$"), "MODULE$")
+        self.nil = self.seq([])
+        self._schemas: dict[str, Java] = {}
+
+    # --- Scala's collections ---
+
+    def seq(self, items: Iterable[Java]) -> Java:
+        """A Scala list."""
+        return self._collections.asScala(self._array_list(items)).toList()
+
+    def items(self, seq: Java) -> list[Java]:
+        """What is in a Scala sequence."""
+        return [*self._collections.asJava(seq)]
+
+    def partial_function(self, pairs: Sequence[tuple[Java, Java]]) -> Java:
+        """A Scala map; as every map is a partial function, Spark's `transform` takes it for a rule."""
+        found = self._maps.empty()
+        for key, value in pairs:
+            found = found.updated(key, value)
+        return found
+
+    def _array_list(self, items: Iterable[Java]) -> Java:
+        found = self.jvm.java.util.ArrayList()
+        for item in items:
+            found.add(item)
+        return found
+
+    # --- plans ---
+
+    def frame(self, plan: Java, schema: StructType | None = None) -> DataFrame:
+        """A frame of a plan in which every name is resolved already: Spark is told so and looks at it no more.
+
+        `schema` spares a call where it is known.
+        """
+        plan.setAnalyzed()
+        found: Any = DataFrame(self._datasets.ofRows(self._session, plan), self._spark)
+        if schema is not None:
+            found._schema = schema
+        return found
+
+    def checked_frame(self, plan: Java) -> DataFrame:
+        """A frame of a plan made by hand, looked through by Spark's analyzer for what does not fit together."""
+        return DataFrame(self._datasets.ofRows(self._session, plan), self._spark)
+
+    def nodes(self, plan: Java) -> Iterator[Java]:
+        """Every node of the plan, the root first; not the ones inside of subqueries."""
+        yield plan
+        for child in self.items(plan.children()):
+            yield from self.nodes(child)
+
+    def all_leaves(self, plan: Java) -> list[Java]:
+        """The leaves of the plan and of every subquery in it."""
+        inner = self.items(plan.subqueriesAll())
+        return [leaf for each in (plan, *inner) for leaf in self.items(each.collectLeaves())]
+
+    def replaced(self, plan: Java, pairs: Sequence[tuple[Java, Java]]) -> Java:
+        """The plan with nodes replaced, in subqueries too. From the leaves up: what was put in is not looked at again."""
+        return plan.transformUpWithSubqueries(self.partial_function(pairs))
+
+    def without_ctes(self, plan: Java) -> Java:
+        """The plan with every WITH written out where it is used, by the rule that Spark's optimizer begins with."""
+        if not any(simple_name(node) == "WithCTE" for node in self.nodes(plan)):
+            return plan
+        return self.jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan)
+
+    # --- leaves ---
+
+    def java_schema(self, schema: StructType) -> Java:
+        """The schema as the JVM has it."""
+        text = schema.json()
+        found = self._schemas.get(text)
+        if found is None:
+            found = self._schemas[text] = self.jvm.org.apache.spark.sql.types.DataType.fromJson(text)
+        return found
+
+    def marked_leaf(self, schema: StructType) -> Java:
+        """An empty leaf whose attributes have ids of their own, and a qualifier by which copies of it are known."""
+        leaf = self._local_relations.apply(self.java_schema(schema))
+        mark = self.seq([f"{MARK}{next(_numbers)}"])
+        output = self.seq(attribute.withQualifier(mark) for attribute in self.items(leaf.output()))
+        return leaf.copy(output, self.nil, False, self.none)
+
+    def mark_of(self, leaf: Java) -> str | None:
+        """The mark of a stand-in or of a copy of one; None for any other leaf."""
+        if simple_name(leaf) != "LocalRelation" or leaf.output().isEmpty():
+            return None
+        qualifier = leaf.output().head().qualifier()
+        mark = "" if qualifier.isEmpty() else str(qualifier.head())
+        return mark if mark.startswith(MARK) else None
+
+    def local_frame(self, message: bytes, schema: StructType) -> DataFrame:
+        """One Arrow record batch, as an IPC message without its schema, as a frame of rows in the driver."""
+        batches = self._iterators.single(message)
+        rows = self._converters.toDataFrame(batches, self.java_schema(schema), self._session, "UTC", True, False)
+        found: Any = DataFrame(rows, self._spark)
+        found._schema = schema
+        return found
+
+    # --- results ---
+
+    def arrow_messages(self, rows: Java, schema: StructType) -> list[bytes]:
+        """Rows of the driver as Arrow record batches, each an IPC message without its schema."""
+        batches = self._converters.toBatchIterator(rows, self.java_schema(schema), 0, "UTC", True, False, None)
+        found = []
+        while batches.hasNext():
+            found.append(bytes(batches.next()))
+        return found
+
+    # --- expressions ---
+
+    def new_id(self) -> Java:
+        """An attribute id that no other expression has."""
+        return self._expr_ids.newExprId()
+
+    def alias(self, expression: Java, name: str, expr_id: Java | None = None) -> Java:
+        """The expression under a name."""
+        found = expr_id if expr_id is not None else self.new_id()
+        return self.expressions.Alias(expression, name, found, self.nil, self.none, self.nil)
+
+    def literal(self, value: int) -> Java:
+        """A constant."""
+        return self._literals.apply(value)
+
+    def null(self, data_type: Java) -> Java:
+        """NULL of a type."""
+        return self._literals.create(None, data_type)
+
+    def count(self, argument: Java, like: Java | None = None) -> Java:
+        """count(argument), over the same rows as another aggregate where that has a FILTER."""
+        counting = self.expressions.aggregate.Count(self.seq([argument]))
+        found = counting.toAggregateExpression()
+        if like is None:
+            return found
+        return like.copy(counting, like.mode(), like.isDistinct(), like.filter(), found.resultId())
+
+    def project(self, columns: Iterable[Java], child: Java) -> Java:
+        """SELECT columns FROM child."""
+        return self.logical.Project(self.seq(columns), child)
+
+    def in_one_task(self, plan: Java) -> Java:
+        """`coalesce(1)`: rows in one partition need no exchange before an aggregation."""
+        return self.logical.Repartition(1, False, plan)
+
+
+def read_message(message: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    """The record batch in an IPC message that came without its schema."""
+    return pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+
+
+def _companion(package: Java, name: str) -> Java:
+    """The Scala object beside a class."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")

@@ -1,0 +1,409 @@
+"""Which rows of a plan's inputs can meet: by what columns the inputs fall into groups that never do.
+
+A *band* is one column (or expression) of each changing input, such that the plan over all rows is the same as the plan
+over the rows of each value of the band, put together. Leaves start with a band for each of their columns. Going up,
+each node keeps the bands that it respects: an aggregation those among its grouping columns, OVER those among its
+partition columns, a join those pairs that its condition equates. A plan that respects two bands respects both at once, so
+all that remain at the top are the group, as fine as it can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.plans.decision import Input
+from penstock.plans.fold import bound_of, changes
+from penstock.plans.tree import Expression, Node, conjuncts, join_type, unaliased
+from penstock.plans.windows import TimeWindow, quoted, time_window
+from penstock.plans.words import in_words
+
+_UNTOUCHED = {
+    "SubqueryAlias", "View", "Generate", "Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions",
+    "ResolvedHint", "Filter",
+}  # fmt: skip
+_ROW_WISE_UDFS = {100, 101}
+_NOT_SPLIT = {
+    "GlobalLimit": "limit picks rows among all others",
+    "LocalLimit": "limit picks rows among all others",
+    "Offset": "offset picks rows among all others",
+    "Tail": "tail picks rows among all others",
+    "MapInPandas": "mapInPandas sees a batch of rows at once",
+    "MapInArrow": "mapInArrow sees a batch of rows at once",
+    "Sample": "sample picks rows by chance",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A column of an input, a window over it, or a field inside it."""
+
+    input: str
+    column: str
+    window: tuple[int, int, int] | None = None
+    """The length, slide and offset of a window over the column; None for the column itself."""
+    path: str = ""
+    """A field inside, such as `.start`."""
+
+    @property
+    def sql(self) -> str:
+        inner = (
+            quoted(self.column) if self.window is None else TimeWindow(0, self.column, *self.window).sql(self.column)
+        )
+        return inner + self.path
+
+
+@dataclass(frozen=True)
+class Band:
+    """A column of each changing leaf, and where its value can be seen at this height of the plan."""
+
+    leaves: Mapping[int, Source]
+    """By number of the leaf."""
+    visible: frozenset[int]
+    """The ids of attributes that equal it."""
+    bounds: frozenset[int] = frozenset()
+    """Of a window: ids of attributes that are its start or its end, which tell the window as well."""
+    halves: tuple[frozenset[int], frozenset[int]] | None = None
+    """Above a full join: the ids of either side, of which one may be NULL."""
+    pinned: int | None = None
+    """In a subquery: the outer attribute that it equals, so that one run of the subquery sees one group only."""
+
+    @property
+    def window(self) -> tuple[int, int, int] | None:
+        """What window it is, if it is the same one of all leaves."""
+        found = {None if source.path else source.window for source in self.leaves.values()}
+        return found.pop() if len(found) == 1 else None
+
+    def sees(self, ids: Iterable[int]) -> bool:
+        return self.pinned is not None or not (self.visible | self.bounds).isdisjoint(ids)
+
+
+@dataclass
+class Meeting:
+    """The bands that a plan respects, and why there are not more."""
+
+    bands: list[Band]
+    has_leaves: bool
+    """Something that changes is below."""
+    why: str | None = None
+    """What let the last band go."""
+    is_restricted: bool = False
+    """Some node compares rows with one another, so the bands mean something."""
+    not_in: str | None = None
+    """A NOT IN over something that changes."""
+
+    def keeping(self, ids: Iterable[int], why: str) -> Meeting:
+        """Only bands that are among the columns `ids`."""
+        wanted = list(ids)
+        bands = [band for band in self.bands if band.sees(wanted)]
+        lost = self.why or (why if self.bands and not bands else None)
+        return replace(self, bands=bands, why=lost, is_restricted=self.has_leaves)
+
+    def none(self, why: str) -> Meeting:
+        return replace(self, bands=[], why=self.why or why, is_restricted=self.has_leaves)
+
+
+def meeting_of(plan: Node, inputs: Mapping[str, Input]) -> Meeting:
+    """The bands that a whole plan respects: each with the same column for all leaves of one input."""
+    found = _Walk(inputs).node(plan, ())
+    bands = []
+    for band in found.bands:
+        sources = {source.input: source for source in band.leaves.values()}
+        if all(sources[source.input] == source for source in band.leaves.values()):
+            bands.append(band)
+    lost = "an input is joined with itself by two different columns" if found.bands and not bands else None
+    return replace(found, bands=bands, why=found.why or lost)
+
+
+@dataclass
+class _Walk:
+    inputs: Mapping[str, Input]
+    numbers: Iterator[int] = field(default_factory=lambda: iter(range(1_000_000)))
+
+    def node(self, node: Node, equal: Sequence[tuple[Expression, Expression]]) -> Meeting:
+        """`equal`: pairs that a filter further up equates, for a join without a condition of its own."""
+        if node.input is not None:
+            return self._leaf(node)
+        if not node.children:
+            return Meeting([], has_leaves=False)
+        if node.kind == "Join":
+            return self._expressions(node, self._join(node, equal))
+        if node.kind in ("Union", "Except", "Intersect"):
+            return self._side_by_side(node)
+        if node.kind == "Filter":
+            equal = [*equal, *_equated(node.listed("condition"))]
+        below = self.node(node.child, equal if node.kind in _UNTOUCHED or node.kind == "Project" else ())
+        below = self._expressions(node, below)
+        if len(node.children) > 1:
+            return below.none(f"{node.kind} is not understood")
+        return self._unary(node, below)
+
+    def _unary(self, node: Node, below: Meeting) -> Meeting:
+        if node.kind == "Project":
+            return self._projected(below, node.listed("projectList"))
+        if node.kind == "Filter":
+            return replace(below, bands=[_pinned(band, node) for band in below.bands])
+        if node.kind in _UNTOUCHED:
+            return below
+        if node.kind == "Expand":
+            return self._expanded(node, below)
+        if node.kind == "Aggregate":
+            grouping = node.listed("groupingExpressions")
+            words = ", ".join(map(in_words, grouping)) or "nothing"
+            kept = below.keeping(
+                _ids(grouping), f"it aggregates by {words}, which are not columns that all inputs share"
+            )
+            return self._projected(kept, node.listed("aggregateExpressions"))
+        if node.kind == "Window":
+            over = node.listed("windowExpressions")
+            words = in_words(unaliased(over[0])) if over else "OVER"
+            return below.keeping(
+                _ids(node.listed("partitionSpec")), f"{words} is not partitioned by a column of the inputs"
+            )
+        if node.kind == "Deduplicate":
+            return below.keeping(_ids(node.listed("keys")), "dropDuplicates compares rows of all groups")
+        if node.kind == "Distinct":
+            return below.keeping([number for number, _ in node.outputs()], "distinct compares rows of all groups")
+        if node.kind == "FlatMapGroupsInPandas":
+            kept = below.keeping(_ids(node.listed("groupingAttributes")), "applyInPandas groups by something else")
+            return replace(kept, bands=[replace(band, visible=frozenset(), bounds=frozenset()) for band in kept.bands])
+        if node.kind == "LateralJoin":
+            return below
+        return (
+            below.none(_NOT_SPLIT.get(node.kind, f"{node.kind} may look at rows of all groups"))
+            if below.has_leaves
+            else below
+        )
+
+    def _leaf(self, node: Node) -> Meeting:
+        name = node.input or ""
+        if name in self.inputs and self.inputs[name].kind == "table":
+            return Meeting([], has_leaves=False)
+        number = next(self.numbers)
+        bands = [Band({number: Source(name, column)}, frozenset([each])) for each, column in node.outputs()]
+        return Meeting(bands, has_leaves=True)
+
+    def _projected(self, below: Meeting, named: Sequence[Expression]) -> Meeting:
+        bands = [_seen(band, named) for band in below.bands]
+        for each in named:
+            made = time_window(unaliased(each))
+            if made is not None and each.id is not None:
+                bands += _windows(below.bands, made, each.id)
+            elif unaliased(each).kind == "GetStructField" and each.id is not None:
+                bands += _fields(below.bands, unaliased(each), each.id)
+        return replace(below, bands=bands)
+
+    def _expanded(self, node: Node, below: Meeting) -> Meeting:
+        """The windows of a sliding window; of rollup and the like only what passes through."""
+        output = node.outputs()
+        ids = frozenset(number for number, _ in output)
+        bands = [replace(band, visible=band.visible & ids, bounds=band.bounds & ids) for band in below.bands]
+        for projection in (node.fields.get("projections") or [])[:1]:
+            for (number, _), each in zip(output, projection, strict=False):
+                made = time_window(each)
+                if made is not None:
+                    bands += _windows(below.bands, made, number)
+        return replace(below, bands=bands)
+
+    def _join(self, node: Node, equal: Sequence[tuple[Expression, Expression]]) -> Meeting:
+        kind = join_type(node)
+        is_inner = kind in ("Inner", "Cross")
+        left = self.node(node.children[0], equal if is_inner or kind == "LeftOuter" else ())
+        right = self.node(node.children[1], equal if is_inner or kind == "RightOuter" else ())
+        both = Meeting(
+            [], left.has_leaves or right.has_leaves, left.why or right.why, not_in=left.not_in or right.not_in
+        )
+        both.is_restricted = left.is_restricted or right.is_restricted
+        if not (left.has_leaves and right.has_leaves):
+            changing, kept = (left, "Right") if left.has_leaves else (right, "Left")
+            if kind == "FullOuter" or kind == f"{kept}Outer" or (right.has_leaves and kind.startswith("Left")):
+                return both.none(f"a {kind} join keeps rows of the static side that no group owns")
+            return replace(both, bands=changing.bands)
+        pairs = [*_equated(node.listed("condition")), *(equal if is_inner else ())]
+        both.is_restricted = True
+        for one, other in pairs:
+            both.bands += _joined(left.bands, right.bands, one, other, kind)
+            both.bands += _joined(left.bands, right.bands, other, one, kind)
+        if not both.bands and both.why is None:
+            words = in_words(node.listed("condition")[0]) if node.listed("condition") else "no condition"
+            both.why = f"a join ({words}) does not equate columns of both inputs"
+        return replace(both, bands=_distinct(both.bands))
+
+    def _side_by_side(self, node: Node) -> Meeting:
+        """UNION, EXCEPT, INTERSECT: a band must stand in the same place on all sides."""
+        sides = [self.node(child, ()) for child in node.children]
+        if not any(side.has_leaves for side in sides):
+            return Meeting([], has_leaves=False)
+        why = next((side.why for side in sides if side.why), None)
+        is_restricted = node.kind != "Union" or any(side.is_restricted for side in sides)
+        found = Meeting([], True, why, is_restricted, next((side.not_in for side in sides if side.not_in), None))
+        if not all(side.has_leaves for side in sides):
+            return found.none("a union with rows that no group owns")
+        outputs = [child.outputs() for child in node.children]
+        for place, (number, _) in enumerate(outputs[0]):
+            bands = [Band({}, frozenset())]
+            for side, output in zip(sides, outputs, strict=True):
+                at = output[place][0]
+                bands = [
+                    replace(other, leaves={**band.leaves, **other.leaves}, visible=frozenset([number]))
+                    for band in bands
+                    for other in side.bands
+                    if at in other.visible
+                ]
+            found.bands += bands
+        found.bands = _distinct(found.bands)
+        return found if found.bands else found.none("the parts of a union share no column")
+
+    def _expressions(self, node: Node, below: Meeting) -> Meeting:
+        """Subqueries join; a function that sees whole batches respects no group."""
+        for expression in node.expressions():
+            for each in expression.walk():
+                if _sees_batches(each) and node.kind in ("Project", "Filter") and below.has_leaves:
+                    below = below.none(f"{each.name}() is a pandas or Arrow UDF, which sees a batch of rows at once")
+                if each.plan is not None and changes(each.plan, self.inputs):
+                    below = self._subquery(expression, each, below)
+        return below
+
+    def _subquery(self, whole: Expression, query: Expression, below: Meeting) -> Meeting:
+        inner = self.node(query.plan, ()) if query.plan is not None else Meeting([], has_leaves=False)
+        if not below.has_leaves:
+            return below.none("a subquery over an input that changes, beside rows that do not")
+        found = [
+            replace(band, leaves={**band.leaves, **other.leaves})
+            for band in below.bands
+            for other in inner.bands
+            if other.pinned is not None and other.pinned in band.visible
+        ]
+        if query.kind == "ListQuery" and query.plan is not None:
+            holder = next(each for each in whole.walk() if each.kind == "InSubquery" and query in each.children)
+            for value, (number, _) in zip(holder.children, query.plan.outputs(), strict=False):
+                found += [
+                    replace(band, leaves={**band.leaves, **other.leaves})
+                    for band in below.bands
+                    for other in inner.bands
+                    if value.id in band.visible and number in other.visible
+                ]
+            negated = next((each for each in whole.walk() if each.kind == "Not" and holder in each.children), None)
+            if negated is not None:
+                words = ", ".join(in_words(value) for value in holder.children[:-1])
+                below = replace(below.none(f"{words} NOT IN (...) looks at all rows"), not_in=below.not_in or words)
+                found = []
+        kept = replace(below, bands=_distinct(found), is_restricted=True, not_in=below.not_in or inner.not_in)
+        return kept if found else kept.none("a subquery does not equate a column of its input with one outside")
+
+
+def _sees_batches(expression: Expression) -> bool:
+    return expression.kind == "PythonUDF" and expression.fields.get("evalType") not in _ROW_WISE_UDFS
+
+
+def _ids(expressions: Iterable[Expression]) -> list[int]:
+    """The attributes among expressions; for the start or the end of a window that of the window."""
+    found = [bound_of(each) or each for each in expressions]
+    return [each.id for each in found if each.is_attribute and each.id is not None]
+
+
+def _seen(band: Band, named: Sequence[Expression]) -> Band:
+    """A band as it is seen above a list of named expressions."""
+    visible, bounds = set(), set()
+    for each in named:
+        made = unaliased(each)
+        assert each.id is not None, each
+        if made.is_attribute and made.id in band.visible:
+            visible.add(each.id)
+        elif band.window is not None and _is_bound(made, band):
+            bounds.add(each.id)
+        elif band.halves is not None and made.kind == "Coalesce":
+            sides = [next((n for n in (0, 1) if arg.id in band.halves[n]), None) for arg in made.children]
+            if set(sides) == {0, 1}:
+                visible.add(each.id)
+    halves = band.halves and tuple(
+        frozenset(each.id for each in named if unaliased(each).is_attribute and unaliased(each).id in half and each.id)
+        for half in band.halves
+    )
+    return replace(band, visible=frozenset(visible), bounds=frozenset(bounds), halves=halves)  # type: ignore[arg-type]
+
+
+def _windows(bands: Sequence[Band], made: TimeWindow, number: int) -> list[Band]:
+    """The windows of a column: whoever respects the column respects them too."""
+    return [
+        Band(_each(band, window=made.measure), frozenset([number]))
+        for band in bands
+        if made.time in band.visible and not any(source.window or source.path for source in band.leaves.values())
+    ]
+
+
+def _fields(bands: Sequence[Band], made: Expression, number: int) -> list[Band]:
+    """A field of a struct: whoever respects the struct respects it too."""
+    return [
+        Band(
+            {leaf: replace(source, path=f"{source.path}.{quoted(made.name)}") for leaf, source in band.leaves.items()},
+            frozenset([number]),
+        )
+        for band in bands
+        if band.window is None and made.name and made.children[0].id in band.visible
+    ]
+
+
+def _each(band: Band, window: tuple[int, int, int]) -> dict[int, Source]:
+    return {leaf: replace(source, window=window) for leaf, source in band.leaves.items()}
+
+
+def _pinned(band: Band, node: Node) -> Band:
+    for condition in conjuncts(node.listed("condition")[0]):
+        if condition.kind in ("EqualTo", "EqualNullSafe"):
+            for one, other in (condition.children, condition.children[::-1]):
+                if one.id in band.visible and other.kind == "OuterReference":
+                    return replace(band, pinned=other.children[0].id)
+    return band
+
+
+def _equated(condition: Sequence[Expression]) -> list[tuple[Expression, Expression]]:
+    return [
+        (each.children[0], each.children[1])
+        for whole in condition
+        for each in conjuncts(whole)
+        if each.kind in ("EqualTo", "EqualNullSafe")
+    ]
+
+
+def _joined(left: list[Band], right: list[Band], one: Expression, other: Expression, kind: str) -> list[Band]:
+    """The bands that a join respects because it equates `one` of its left side with `other` of its right side."""
+    found = []
+    for band in left:
+        for mate in right:
+            is_value = one.id in band.visible and other.id in mate.visible
+            has_same_window = band.window is not None and band.window == mate.window
+            is_bound = has_same_window and _is_bound(one, band) and _is_bound(other, mate)
+            if (one.id is not None and is_value) or is_bound:
+                found.append(_combined(band, mate, kind))
+    return found
+
+
+def _is_bound(expression: Expression, band: Band) -> bool:
+    window = bound_of(expression)
+    return expression.id in band.bounds or (window is not None and window.id in band.visible)
+
+
+def _combined(band: Band, mate: Band, kind: str) -> Band:
+    if kind in ("Inner", "Cross"):
+        visible, bounds = band.visible | mate.visible, band.bounds | mate.bounds
+    elif kind == "RightOuter":
+        visible, bounds = mate.visible, mate.bounds
+    elif kind == "FullOuter":
+        visible, bounds = frozenset(), frozenset()
+    else:
+        visible, bounds = band.visible, band.bounds
+    halves = (band.visible, mate.visible) if kind == "FullOuter" else None
+    return Band({**band.leaves, **mate.leaves}, visible, bounds, halves, band.pinned or mate.pinned)
+
+
+def _distinct(bands: Iterable[Band]) -> list[Band]:
+    """One band for each choice of columns, seen wherever any of them is."""
+    found: dict[object, Band] = {}
+    for band in bands:
+        key = tuple(sorted(band.leaves.items(), key=lambda leaf: leaf[0]))
+        old = found.get(key)
+        if old is not None:
+            band = replace(band, visible=band.visible | old.visible, bounds=band.bounds | old.bounds)
+        found[key] = band
+    return list(found.values())

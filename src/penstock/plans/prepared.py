@@ -1,0 +1,105 @@
+"""A view's plan, built once and run again and again over other rows.
+
+Calling the user's function and resolving every name takes longer than running it over a small slice. A step therefore
+takes the plan that was built over stand-ins and replaces only its leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from penstock.plans.jvm import Catalyst, Java, analyzed, catalyst, simple_name
+from penstock.plans.stand_in import mark_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROWS_IN_ONE_TASK_MAX = 50_000
+"""Up to so many rows of the driver are aggregated by one task: an exchange costs more than a second core gains."""
+
+_OPAQUE = frozenset({"LogicalRDD", "ExternalRDD", "InMemoryRelation"})
+"""Leaves that hold rows, or a plan, of the moment they were made: a stand-in may be hidden inside."""
+_ROWWISE = frozenset({"Project", "Filter", "Generate", "SubqueryAlias", "View", "Union", "LocalRelation", "Expand"})
+
+
+class Prepared:
+    """A frame built over stand-ins, and its copies over real rows.
+
+    `over(frames)` gives the same rows as `build(frames)`. Where the leaves can be replaced the function is not called
+    again (`is_swapped`); in every other case `build` is called, which is slower and never wrong. Any thread may call it.
+    """
+
+    def __init__(
+        self,
+        frame: DataFrame,
+        stand_ins: Mapping[str, DataFrame],
+        build: Callable[[Mapping[str, DataFrame]], DataFrame],
+    ) -> None:
+        self.frame = frame
+        self._build = build
+        self._maker = catalyst(frame.sparkSession)
+        self._plan = analyzed(frame)
+        self._schema = frame.schema
+        self._wanted = {name: found.schema for name, found in stand_ins.items()}
+        self._leaves = self._find_leaves({mark_of(found): name for name, found in stand_ins.items()})
+        self._is_rowwise = all(simple_name(node) in _ROWWISE for node in self._maker.nodes(self._plan))
+        self.is_swapped = self._can_be_swapped()
+
+    def over(self, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """The frame over these rows, one frame for each stand-in by its name.
+
+        A frame's columns are those of its stand-in, by position. One that may hold NULL where the stand-in never does
+        makes `build` necessary, for Spark has left out questions on the word of the stand-in.
+        """
+        if not self.is_swapped or not all(_fits(frames[name].schema, want) for name, want in self._wanted.items()):
+            return self._build(frames)
+        plans = {name: analyzed(frames[name]) for name in self._wanted}
+        pairs = [(leaf, self._put_in(leaf, plans[name])) for leaf, name in self._leaves]
+        return self._maker.frame(self._maker.replaced(self._plan, pairs), self._schema)
+
+    def _put_in(self, leaf: Java, plan: Java) -> Java:
+        """What replaces the leaf: the plan's rows under the ids of the leaf's attributes."""
+        maker = self._maker
+        if simple_name(plan) == "LocalRelation":
+            rows = plan.data()
+            found = leaf.copy(leaf.output(), rows, False, maker.none)
+            # Without it a row-wise view is computed while it is planned, and runs no job at all.
+            return found if self._is_rowwise or rows.size() > ROWS_IN_ONE_TASK_MAX else maker.in_one_task(found)
+        pairs = zip(maker.items(plan.output()), maker.items(leaf.output()), strict=True)
+        return maker.project([maker.alias(given, wanted.name(), wanted.exprId()) for given, wanted in pairs], plan)
+
+    def _find_leaves(self, names: Mapping[str, str]) -> list[tuple[Java, str]]:
+        """Every leaf that stands for an input, also the copies of a self join and those in subqueries."""
+        marked = [(leaf, self._maker.mark_of(leaf)) for leaf in self._maker.all_leaves(self._plan)]
+        return [(leaf, names[mark]) for leaf, mark in marked if mark in names]
+
+    def _can_be_swapped(self) -> bool:
+        """Whether each input was found, nothing can hide one, and after a trial no stand-in is left."""
+        maker = self._maker
+        leaves = maker.all_leaves(self._plan)
+        if any(simple_name(leaf) in _OPAQUE for leaf in leaves) or {name for _, name in self._leaves} != {*self._wanted}:
+            return False
+        nothing = maker.logical.OneRowRelation()
+        try:
+            trial = maker.replaced(self._plan, [(leaf, nothing) for leaf, _ in self._leaves])
+        except Exception:
+            return False
+        return all(maker.mark_of(leaf) is None for leaf in maker.all_leaves(trial))
+
+
+def _fits(given: DataType, wanted: DataType) -> bool:
+    """Whether every value of the one is a value of the other: the same types, NULL only where it may be."""
+    if given == wanted:
+        return True
+    if isinstance(given, StructType) and isinstance(wanted, StructType) and len(given.fields) == len(wanted.fields):
+        pairs = zip(given.fields, wanted.fields, strict=True)
+        return all(_fits(a.dataType, b.dataType) and (b.nullable or not a.nullable) for a, b in pairs)
+    if isinstance(given, ArrayType) and isinstance(wanted, ArrayType):
+        return _fits(given.elementType, wanted.elementType) and (wanted.containsNull or not given.containsNull)
+    if isinstance(given, MapType) and isinstance(wanted, MapType):
+        parts = _fits(given.keyType, wanted.keyType) and _fits(given.valueType, wanted.valueType)
+        return parts and (wanted.valueContainsNull or not given.valueContainsNull)
+    return False

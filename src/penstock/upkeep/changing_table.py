@@ -1,0 +1,49 @@
+"""A topic of changes, read as a table: the latest row of each key.
+
+The topic is either a view's changelog (`penstock.upkeep.changelog`: before, after, operation), or has plain rows, of
+which the latest for a key counts. Inside, such a table is a row-wise view with a key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.events.schema import parse_ddl
+from penstock.log.definition import OWN_COLUMNS
+from penstock.pipeline.definition import TableSpec, ViewSpec, bound_name
+from penstock.pipeline.pipeline import Pipeline
+from penstock.upkeep.fold_rows import DELETED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def as_view(table: TableSpec, pipeline: Pipeline) -> ViewSpec:
+    """The view that is this table."""
+    assert table.topic is not None
+    columns = parse_ddl(pipeline.topics[table.topic].ddl).names
+    is_changelog = {"operation", "before", "after"} <= set(columns)
+
+    def latest(changes: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as sf
+
+        if not is_changelog:
+            return changes.drop(*OWN_COLUMNS)
+        row = sf.coalesce(sf.col("after"), sf.col("before")).alias("row")
+        return changes.select(row, (sf.col("operation") == "delete").alias(DELETED)).select("row.*", DELETED)
+
+    return ViewSpec(
+        name=table.name,
+        inputs=(bound_name(table.topic),),
+        key=table.key,
+        merge={},
+        within={},
+        late="correct",
+        kept=None,
+        horizon=None,
+        trigger=None,
+        changelog=None,
+        function=lambda **frames: latest(next(iter(frames.values()))),
+        sql=None,
+        place=table.place,
+    )

@@ -1,0 +1,162 @@
+"""Writing a step: rows, kept rows, changes and fence, all in one transaction, if we still own the pipeline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.events.schema import parse_ddl
+from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
+from penstock.upkeep.changelog import changelog_rows
+from penstock.upkeep.changes import KEY, Changes, is_among, one_array
+from penstock.upkeep.kept_rows import KeptChange
+from penstock.upkeep.slices import Slice
+from penstock.views.catalog import Catalog, Counters, Generation
+from penstock.views.fence import Fence
+from penstock.views.outbox import enqueue
+
+if TYPE_CHECKING:
+    from penstock.upkeep.compiled import CompiledView
+    from penstock.upkeep.step import Step
+    from penstock.views.owner import Owner
+    from penstock.views.store import Store, Transaction, Unfit
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a step did to one set of views."""
+
+    generation: Generation
+    """As it is now: with the new fence and counters."""
+    late: Mapping[str, int]
+    corrected: Mapping[str, int]
+    changed: Mapping[str, int]
+    unfit: int
+    """Rows that the database cannot hold; they are among the dead letters."""
+
+
+def commit(
+    store: Store,
+    owner: Owner | None,
+    generation: Generation,
+    views: Sequence[CompiledView],
+    step: Step,
+    fence: Fence,
+    *,
+    closed: Mapping[str, int],
+) -> Committed:
+    """Writes all of a step or nothing. `closed` says, per view, up to when windows were closed before the step.
+
+    Only a live generation tells of its changes: what is being built is nobody's news.
+    """
+    is_live = generation.state == "live"
+    counters: dict[str, Counters] = {}
+    changed, lates, corrections, unfit = {}, {}, {}, 0
+    with store.transaction(owner) as tx:
+        for view in views:
+            changes = step.changes[view.name]
+            table = view.shape.table(generation.number)
+            if len(changes.gone):
+                tx.delete(table, KEY, changes.gone)
+            refused = tx.upsert(table, changes.after) if changes.after.num_rows else []
+            if refused:
+                enqueue(
+                    tx.connection,
+                    generation.pipeline,
+                    dead_topic(generation.pipeline, view.name),
+                    _dead(view, changes, refused),
+                )
+            if is_live and view.spec.changelog:
+                records = changelog_rows(view.shape, changes, fence)
+                enqueue(tx.connection, generation.pipeline, view.spec.changelog, records)
+            late = sum(late_rows(step.slices[topic]) for topic in view.topics)
+            corrected = corrected_rows(view, changes, closed.get(view.name))
+            old = generation.counters.get(view.name, Counters())
+            added = changes.after.num_rows - _kept_count(changes) - len(refused)
+            counters[view.name] = replace(
+                old,
+                rows=old.rows + added - len(changes.gone),
+                late=old.late + late,
+                corrected=old.corrected + corrected,
+            )
+            lates[view.name], corrections[view.name], changed[view.name] = late, corrected, len(changes)
+            unfit += len(refused)
+        for kept in step.kept:
+            write_kept(tx, kept)
+        Catalog(tx.connection).set_fence(generation, fence, counters)
+    after = replace(generation, fence=fence, counters=counters)
+    return Committed(after, lates, corrections, changed, unfit)
+
+
+def write_kept(tx: Transaction, change: KeptChange) -> None:
+    """Adds to the rows kept for later redos, and takes away what an upstream view no longer has."""
+    if change.gone is not None and len(change.gone):
+        tx.delete(change.table, KEY, change.gone)
+    if change.added.num_rows:
+        tx.upsert(change.table, change.added)
+
+
+def dead_topic(pipeline: str, view: str) -> str:
+    """Where rows of a view go that its database cannot hold."""
+    return f"{pipeline}.{view}.dead"
+
+
+def late_rows(part: Slice) -> int:
+    """How many records of a slice came late."""
+    if part.topic.definition.event_time is None or not part.rows:
+        return 0
+    return int(pc.sum(part.times.column("_late")).as_py() or 0)
+
+
+def corrected_rows(view: CompiledView, changes: Changes, closed_us: int | None) -> int:
+    """How many rows change although their window was closed before the step."""
+    window = next((each.name for each in view.shape.columns if is_window(each.type)), None)
+    if closed_us is None or window is None or not changes.before.num_rows + changes.after.num_rows:
+        return 0
+    keys = pc.unique(
+        pa.concat_arrays(
+            [
+                one_array(side.column(KEY)).filter(_ended(side, window, closed_us))
+                for side in (changes.before, changes.after)
+            ]
+        )
+    )
+    return len(keys)
+
+
+def is_window(kind: pa.DataType) -> bool:
+    """Whether a column is a time window."""
+    return pa.types.is_struct(kind) and [kind.field(n).name for n in range(kind.num_fields)] == ["start", "end"]
+
+
+def _ended(rows: pa.Table, window: str, moment_us: int) -> pa.Array:
+    ends = one_array(rows.column(window)).field("end").view(pa.int64())
+    return pc.fill_null(pc.less_equal(ends, pa.scalar(moment_us, pa.int64())), False)
+
+
+def _kept_count(changes: Changes) -> int:
+    """How many of the rows written were there before."""
+    if not changes.before.num_rows:
+        return 0
+    found = is_among(one_array(changes.after.column(KEY)), one_array(changes.before.column(KEY)))
+    return int(pc.sum(found).as_py() or 0)
+
+
+def _dead(view: CompiledView, changes: Changes, refused: Sequence[Unfit]) -> pa.Table:
+    rows = view.shape.visible(changes.after).take(pa.array([each.row for each in refused])).to_pylist()
+    columns: list[list[object]] = [
+        [view.name] * len(refused),
+        [each.reason for each in refused],
+        [each.column for each in refused],
+        [json.dumps(row, default=repr, ensure_ascii=False).encode() for row in rows],
+        [f"view {view.name}"] * len(refused),
+    ]
+    schema = parse_ddl(DEAD_SCHEMA)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )

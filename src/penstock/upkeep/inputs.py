@@ -1,0 +1,102 @@
+"""The inputs of a view in a step: what is new in them, and all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+from pyspark.sql import functions as sf
+
+from penstock.plans.rows import arrow_schema, from_arrow
+from penstock.upkeep.changes import Changes
+from penstock.upkeep.shape import Shape
+from penstock.upkeep.slices import Late, with_all_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from penstock.upkeep.step import Step
+
+Side = Literal["before", "after"]
+
+
+@dataclass(frozen=True)
+class TopicInput:
+    """A topic that a view reads."""
+
+    name: str
+    """By which the view's function knows it."""
+    topic: str
+    schema: StructType
+    """With the log's own columns."""
+    needed: tuple[str, ...]
+    """The columns of the topic that the view uses."""
+    late: Late
+    event_time: str | None
+
+    def new(self, step: Step) -> DataFrame:
+        """The records of the step's slice that count."""
+        return step.slices[self.topic].frame(step.spark, self.schema, self.late, self.needed)
+
+    def new_rows(self, step: Step) -> pa.Table:
+        """The same as Arrow: the columns that are needed, and the log's own."""
+        return step.slices[self.topic].kept(self.late, self.needed)
+
+    def everything(self, step: Step) -> DataFrame:
+        """All records up to the step's end that count."""
+        part = step.slices[self.topic]
+        frame = part.topic.read(step.spark, until=part.stop, columns=self.needed)
+        return with_all_columns(frame if self.late == "correct" else frame.filter(~sf.col("_late")), self.schema)
+
+    def frame(self, step: Step, rows: pa.Table) -> DataFrame:
+        """Rows that were kept, as the view's function expects them."""
+        return from_arrow(step.spark, _with_all_columns(rows, self.schema), self.schema)
+
+
+@dataclass(frozen=True)
+class ViewInput:
+    """Another view that a view reads."""
+
+    name: str
+    shape: Shape
+    schema: StructType
+    needed: tuple[str, ...]
+
+    def changes(self, step: Step) -> Changes:
+        """What the step does to that view."""
+        return step.changes[self.name]
+
+    def side(self, step: Step, side: Side) -> DataFrame:
+        """Its changed rows, as they were or as they will be."""
+        changes = self.changes(step)
+        return self.frame(step, changes.before if side == "before" else changes.after)
+
+    def everything(self, step: Step) -> DataFrame:
+        """All its rows after the step."""
+        return self.frame(step, self.all_rows(step))
+
+    def all_rows(self, step: Step) -> pa.Table:
+        """All its rows after the step, as stored."""
+        changes = self.changes(step)
+        return changes.after if step.is_new else changes.applied_to(step.stored(self.shape.table(step.generation)))
+
+    def frame(self, step: Step, rows: pa.Table) -> DataFrame:
+        """Rows of the view as the function of another expects them."""
+        return from_arrow(step.spark, _with_all_columns(rows, self.schema), self.schema)
+
+
+Input = TopicInput | ViewInput
+Inputs = Mapping[str, Input]
+
+
+def _with_all_columns(rows: pa.Table, schema: StructType) -> pa.Table:
+    """The columns of `schema`: NULL where the rows have none of that name."""
+    return pa.table(
+        {
+            each.name: rows.column(each.name) if each.name in rows.schema.names else pa.nulls(rows.num_rows, each.type)
+            for each in arrow_schema(schema)
+        }
+    )

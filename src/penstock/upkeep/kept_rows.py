@@ -1,0 +1,99 @@
+"""The rows of an input that a redo may need again, kept beside the view and indexed by what is redone.
+
+A log is ordered by arrival. A late event touches an old window or an old group, whose other events are anywhere in it;
+so those columns that the view needs are kept a second time, by window time or by group, in the same transactions as
+the view. A step then costs what it touches, on a long log as on a short one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.log.definition import OWN_COLUMNS
+from penstock.upkeep.changes import GROUP, KEY, one_array, with_column
+from penstock.views.store import StoredTable
+
+TIME = "_time"
+"""The moment that decides the window of a row, in microseconds; of a row without one, the least there is."""
+NO_TIME = np.iinfo(np.int64).min
+OWN_TYPES = (pa.int32(), pa.int64(), pa.timestamp("us", tz="UTC"), pa.bool_())
+
+
+@dataclass(frozen=True)
+class KeptChange:
+    """What one step adds to, and takes from, the kept rows of one input."""
+
+    table: StoredTable
+    added: pa.Table
+    gone: pa.Array | None = None
+    """Keys of rows of an upstream view that are no longer so."""
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """The kept rows of one input of one view. They belong to a generation and vanish with it."""
+
+    name: str
+    """Of the table, without the generation."""
+    columns: pa.Schema
+    """The columns that the view needs, without the log's own."""
+    time: str | None
+    """The column that says when: the event time or the arrival; None where the input has no time."""
+    by: str
+    """"window": found by time. "group": found by group."""
+    is_view: bool = False
+    """Rows of a view may change and go; those of a topic are there for ever."""
+
+    def table(self, generation: int) -> StoredTable:
+        """How it is stored."""
+        fields = list(self.columns)
+        if self.is_view:
+            own = [pa.field(GROUP, pa.binary(16)), pa.field(KEY, pa.binary(16))]
+            return StoredTable(f"{self.name}__{generation}", pa.schema([*own, *fields]), (GROUP, KEY), ((KEY,),))
+        own = [pa.field(TIME, pa.int64()), *map(pa.field, OWN_COLUMNS, OWN_TYPES)]
+        if self.by == "window":
+            return StoredTable(
+                f"{self.name}__{generation}", pa.schema([*own, *fields]), (TIME, "_partition", "_offset")
+            )
+        own = [pa.field(GROUP, pa.binary(16)), *own]
+        primary = (GROUP, TIME, "_partition", "_offset")
+        return StoredTable(f"{self.name}__{generation}", pa.schema([*own, *fields]), primary)
+
+    def rows(self, generation: int, table: pa.Table, groups: pa.Array | None = None) -> pa.Table:
+        """Records of the input as they are kept."""
+        kept = table.select([name for name in self.table(generation).schema.names if name in table.schema.names])
+        if not self.is_view:
+            kept = with_column(kept, TIME, times_of(table, self.time))
+        if groups is not None:
+            kept = with_column(kept, GROUP, groups)
+        return kept.select(self.table(generation).schema.names)
+
+
+def times_of(table: pa.Table, column: str | None) -> pa.Array:
+    """A moment for each row, in microseconds."""
+    if column is None:
+        return pa.array(np.full(table.num_rows, NO_TIME), pa.int64())
+    times = one_array(table.column(column))
+    if times.type == pa.date32():
+        times = times.cast(pa.timestamp("us"))
+    return pc.fill_null(times.cast(pa.timestamp("us", times.type.tz)).view(pa.int64()), NO_TIME)
+
+
+def joined_ranges(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same moments in as few ranges as possible.
+
+    >>> joined_ranges([(5, 7), (0, 2), (1, 3), (3, 4)])
+    [(0, 4), (5, 7)]
+    """
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
+        else:
+            joined.append((start, stop))
+    return joined

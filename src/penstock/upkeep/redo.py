@@ -1,0 +1,229 @@
+"""Redo: the windows or groups that a slice touched are computed again, and replaced.
+
+Which they are is found out from the slice alone. Their other rows come from the kept rows, so a step costs what it
+touches. A step that brings a large part of the log computes everything again instead: that is cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.plans.collect import collect
+from penstock.plans.prepared import Prepared
+from penstock.upkeep.changes import GROUP, KEY, Changes, difference, is_among, one_array
+from penstock.upkeep.groups import Groups
+from penstock.upkeep.inputs import Inputs, TopicInput, ViewInput
+from penstock.upkeep.kept_rows import NO_TIME, TIME, KeptChange, KeptRows, joined_ranges, times_of
+from penstock.upkeep.step import Advance, Step
+from penstock.upkeep.whole import Whole
+from penstock.views.store import Both, In, Ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TIME_MAX = np.iinfo(np.int64).max
+
+_NewsAdvance: TypeAlias = "Generator[list[DataFrame], list[pa.Table], _News]"
+_GroupsAdvance: TypeAlias = "Generator[list[DataFrame], list[pa.Table], pa.Array]"
+
+
+@dataclass(frozen=True)
+class RedoWindows:
+    """Keeps a view by its windows: a window that got an event is computed again."""
+
+    whole: Whole
+    windows: tuple[Prepared, ...]
+    """The windows that rows fall into, one for each aggregation of the plan."""
+    kept: Mapping[str, KeptRows]
+
+    def advance(self, step: Step) -> Advance:
+        """See `Keeper`."""
+        if step.is_big:
+            return (yield from self.whole.advance(step))
+        shape, inputs = self.whole.shape, self.whole.inputs
+        found = yield [each.over(_new_frames(inputs, step)) for each in self.windows]
+        touched = pa.concat_tables([table.select(["window"]) for table in found]).group_by("window").aggregate([])
+        if touched.num_rows == 0:
+            self._keep(step)
+            return Changes.none(shape.table(step.generation).schema)
+        ranges = _ranges_of(touched)
+        frames = {
+            name: each.frame(step, self._rows(step, name, each, ranges))
+            for name, each in inputs.items()
+            if isinstance(each, TopicInput)
+        }
+        [result] = yield [self.whole.prepared.over(frames)]
+        groups = self._groups(touched)
+        new = self.whole.rows(result)
+        new = new.filter(is_among(one_array(new.column(GROUP)), groups))
+        old = step.stored(shape.table(step.generation), In(GROUP, groups))
+        self._keep(step)
+        return difference(old, new)
+
+    def _groups(self, touched: pa.Table) -> pa.Array:
+        """The touched windows as the view's rows carry them: whole, or by their start."""
+        assert self.whole.groups is not None
+        own = self.whole.groups
+        windows = one_array(touched.column("window"))
+        is_whole = pa.types.is_struct(own.kinds[0])
+        return own.of(pa.table({own.columns[0]: windows if is_whole else windows.field("start")}))
+
+    def _rows(self, step: Step, name: str, each: TopicInput, ranges: list[tuple[int, int]]) -> pa.Table:
+        """All rows of one topic in the touched windows: those kept, and those of the slice."""
+        kept = self.kept[name]
+        new = kept.rows(step.generation, each.new_rows(step))
+        old = step.stored(kept.table(step.generation), Ranges(TIME, ranges))
+        return pa.concat_tables([old, new.filter(_inside(one_array(new.column(TIME)), ranges))])
+
+    def _keep(self, step: Step) -> None:
+        step.kept += [
+            self.kept_change(step, name, each.new_rows(step))
+            for name, each in self.whole.inputs.items()
+            if isinstance(each, TopicInput)
+        ]
+
+    def kept_change(self, step: Step, name: str, rows: pa.Table) -> KeptChange:
+        """What has to be added to the kept rows of an input for these records."""
+        kept = self.kept[name]
+        return KeptChange(kept.table(step.generation), kept.rows(step.generation, rows))
+
+
+@dataclass(frozen=True)
+class RedoGroups:
+    """Keeps a view by groups of its inputs that never meet: a group that changed is computed again."""
+
+    whole: Whole
+    groups: Mapping[str, Groups]
+    """How to find the group of a row, for each input."""
+    named: Mapping[str, Prepared]
+    """For inputs whose groups are expressions: the input with those expressions as further columns."""
+    kept: Mapping[str, KeptRows]
+    horizon: timedelta | None = None
+
+    def advance(self, step: Step) -> Advance:
+        """See `Keeper`."""
+        if step.is_big:
+            return (yield from self.whole.advance(step))
+        shape, inputs = self.whole.shape, self.whole.inputs
+        table = shape.table(step.generation)
+        news: dict[str, _News] = {}
+        for name, each in inputs.items():
+            news[name] = yield from self._news(step, name, each)
+        touched = pc.unique(pa.concat_arrays([part for new in news.values() for part in (new.groups, new.gone_groups)]))
+        if len(touched) == 0:
+            return Changes.none(table.schema)
+        old_rows = {name: self._old_rows(step, name, touched, news) for name in inputs}
+        new_rows = {name: news[name].applied_to(old_rows[name]) for name in inputs}
+        after_frame = self.whole.prepared.over({n: e.frame(step, new_rows[n]) for n, e in inputs.items()})
+        if shape.has_group and self.horizon is None:
+            [result] = yield [after_frame]
+            old = step.stored(table, In(GROUP, touched))
+        else:
+            before_frame = self.whole.prepared.over({n: e.frame(step, old_rows[n]) for n, e in inputs.items()})
+            result, gone = yield [after_frame, before_frame]
+            old = self.whole.rows(gone)
+        step.kept += [new.change for new in news.values()]
+        changes = difference(old, self.whole.rows(result))
+        if shape.has_group and self.horizon is None:
+            return changes
+        # What was computed again may differ from what is stored in columns that nobody sees; before is what is stored.
+        stored = step.stored(table, In(KEY, one_array(changes.before.column(KEY))))
+        return Changes(stored, changes.after)
+
+    def _news(self, step: Step, name: str, each: TopicInput | ViewInput) -> _NewsAdvance:
+        kept = self.kept[name]
+        table = kept.table(step.generation)
+        if isinstance(each, TopicInput):
+            rows = each.new_rows(step)
+            groups = yield from self._groups(step, name, each, rows)
+            added = kept.rows(step.generation, rows, groups)
+            return _News(added, pa.array([], pa.binary(16)), pa.array([], pa.binary(16)), KeptChange(table, added))
+        changes = each.changes(step)
+        groups = yield from self._groups(step, name, each, changes.after)
+        gone_groups = yield from self._groups(step, name, each, changes.before)
+        added = kept.rows(step.generation, changes.after, groups)
+        gone = one_array(changes.before.column(KEY))
+        return _News(added, gone, gone_groups, KeptChange(table, added, gone))
+
+    def _groups(self, step: Step, name: str, each: TopicInput | ViewInput, rows: pa.Table) -> _GroupsAdvance:
+        if name not in self.named or rows.num_rows == 0:
+            return self.groups[name].of(rows) if rows.num_rows else pa.array([], pa.binary(16))
+        [found] = yield [self.named[name].over({name: each.frame(step, rows)})]
+        return self.groups[name].of(found)
+
+    def kept_change(self, step: Step, name: str, rows: pa.Table) -> KeptChange:
+        """What has to be added to the kept rows of an input for these records."""
+        kept = self.kept[name]
+        finding = self._groups(step, name, self.whole.inputs[name], rows)
+        try:
+            finding.send(collect(next(finding)))
+        except StopIteration as found:
+            return KeptChange(kept.table(step.generation), kept.rows(step.generation, rows, found.value))
+        raise AssertionError("groups are found with one job")
+
+    def _old_rows(self, step: Step, name: str, touched: pa.Array, news: Mapping[str, _News]) -> pa.Table:
+        table = self.kept[name].table(step.generation)
+        if self.horizon is None or self.kept[name].is_view:
+            return step.stored(table, In(GROUP, touched))
+        return step.stored(table, self._within_horizon(news))
+
+    def _within_horizon(self, news: Mapping[str, _News]) -> Both:
+        """For each touched group, when: around what is new in it, as far as twice the horizon.
+
+        An event changes results that reach one horizon far, and those are made of events up to one more away.
+        """
+        assert self.horizon is not None
+        reach = 2 * (self.horizon // timedelta(microseconds=1))
+        ranges: dict[bytes, list[tuple[int, int]]] = {}
+        for new in news.values():
+            if TIME in new.added.schema.names:
+                times = one_array(new.added.column(TIME)).to_pylist()
+                for group, time in zip(new.groups.to_pylist(), times, strict=True):
+                    ranges.setdefault(group, []).append((max(time - reach, NO_TIME), min(time + reach + 1, TIME_MAX)))
+        groups = pa.array(list(ranges), pa.binary(16))
+        return Both(In(GROUP, groups), [Ranges(TIME, joined_ranges(each)) for each in ranges.values()])
+
+
+@dataclass(frozen=True)
+class _News:
+    """What a step changes in one input of a redo, as kept."""
+
+    added: pa.Table
+    gone: pa.Array
+    gone_groups: pa.Array
+    change: KeptChange
+
+    @property
+    def groups(self) -> pa.Array:
+        return one_array(self.added.column(GROUP))
+
+    def applied_to(self, rows: pa.Table) -> pa.Table:
+        """The rows of the touched groups after the step."""
+        if len(self.gone):
+            rows = rows.filter(pc.invert(is_among(one_array(rows.column(KEY)), self.gone)))
+        return pa.concat_tables([rows, self.added])
+
+
+def _new_frames(inputs: Inputs, step: Step) -> dict[str, DataFrame]:
+    return {name: each.new(step) for name, each in inputs.items() if isinstance(each, TopicInput)}
+
+
+def _ranges_of(windows: pa.Table) -> list[tuple[int, int]]:
+    column = one_array(windows.column("window"))
+    starts, stops = (times_of(pa.table({"t": column.field(name)}), "t") for name in ("start", "end"))
+    return joined_ranges(list(zip(starts.to_pylist(), stops.to_pylist(), strict=True)))
+
+
+def _inside(times: pa.Array, ranges: list[tuple[int, int]]) -> pa.Array:
+    """Whether each moment lies in one of the ranges, which are sorted and apart."""
+    moments = times.to_numpy()
+    starts, stops = (np.array(side, np.int64) for side in zip(*ranges, strict=True))
+    place = np.searchsorted(starts, moments, side="right") - 1
+    return pa.array((place >= 0) & (moments < stops[np.maximum(place, 0)]))

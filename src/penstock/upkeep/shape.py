@@ -1,0 +1,65 @@
+"""What is stored of a view: its columns, its key, and what is hidden from readers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from penstock.errors import TwoRowsForOneKey
+from penstock.pipeline.place import Place
+from penstock.upkeep.changes import GROUP, KEY, one_array, repeated
+from penstock.views.keys import key_hashes
+from penstock.views.store import StoredTable
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The columns of one view as people see them, and as they are stored."""
+
+    view: str
+    place: Place
+    key: tuple[str, ...]
+    """Empty for a view of one row."""
+    columns: pa.Schema
+    """What readers see."""
+    hidden: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    """What only the next step needs: states of aggregates, counts for undoing, the order of the last change."""
+    has_group: bool = False
+    """Rows carry the window or group they came from."""
+
+    def table(self, generation: int) -> StoredTable:
+        """How the rows of one generation are stored."""
+        own = [pa.field(KEY, pa.binary(16)), *([pa.field(GROUP, pa.binary(16))] if self.has_group else [])]
+        schema = pa.schema([*own, *self.columns, *self.hidden])
+        return StoredTable(f"{self.view}__{generation}", schema, (KEY,), ((GROUP,),) if self.has_group else ())
+
+    def rows(self, table: pa.Table, **own: pa.Array) -> pa.Table:
+        """Rows as stored: the columns of `table`, then `own` by name; without `_key` it is the hash of the key."""
+        keys = own.pop(KEY, None)
+        if keys is None:
+            keys = key_hashes(table, self.key)
+            self._check_unique(table, keys)
+        arrays: Mapping[str, pa.Array] = {
+            **{name: table.column(name) for name in table.schema.names},
+            **own,
+            KEY: keys,
+        }
+        schema = self.table(0).schema
+        return pa.table([_as_type(arrays[name], schema.field(name).type) for name in schema.names], schema=schema)
+
+    def visible(self, rows: pa.Table) -> pa.Table:
+        """What readers see of stored rows."""
+        return rows.select(self.columns.names)
+
+    def _check_unique(self, table: pa.Table, keys: pa.Array) -> None:
+        twice = repeated(keys)
+        if twice is not None:
+            both = [table.slice(number, 1).to_pylist()[0] for number in twice]
+            raise TwoRowsForOneKey(self.view, self.place, self.key, both[0], both[1])
+
+
+def _as_type(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Array:
+    array = one_array(column)
+    return array if array.type == kind else array.cast(kind)

@@ -1,0 +1,93 @@
+"""What a step brings of one topic: the records between two cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as sf
+
+from penstock.log.cut import Offsets
+from penstock.plans.rows import from_arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from penstock.log.topic import Topic
+
+Late = Literal["correct", "drop"]
+
+SMALL_ROWS = 20_000
+"""So few records are read here and handed to Spark as rows of the plan; more are read by Spark."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The records of one topic from `start` up to `stop`. Frames over it are made once and shared by all views."""
+
+    topic: Topic
+    start: Offsets
+    stop: Offsets
+    _frames: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def rows(self) -> int:
+        """How many records there are (fewer, where a topic was compacted)."""
+        return sum(stop - self.start.get(number, 0) for number, stop in self.stop.items())
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The records as Arrow, with the log's own columns."""
+        return self.topic.slice(self.start, self.stop)
+
+    @cached_property
+    def times(self) -> pa.Table:
+        """Just the log's own columns, and the event time."""
+        names = [self.topic.definition.event_time] if self.topic.definition.event_time else []
+        return (
+            self.table.select([*names, "_partition", "_offset", "_arrived", "_late"])
+            if self.is_small
+            else (self.topic.slice(self.start, self.stop, columns=names))
+        )
+
+    @property
+    def is_small(self) -> bool:
+        return self.rows <= SMALL_ROWS
+
+    def kept(self, late: Late, columns: Sequence[str]) -> pa.Table:
+        """The named columns of the records that count, and the log's own."""
+        table = (
+            self.table.select([*columns, "_partition", "_offset", "_arrived", "_late"])
+            if self.is_small
+            else (self.topic.slice(self.start, self.stop, columns=columns))
+        )
+        return table if late == "correct" else table.filter(pc.invert(table.column("_late")))
+
+    def frame(self, spark: SparkSession, schema: StructType, late: Late, needed: Sequence[str]) -> DataFrame:
+        """The records that count as a DataFrame with the columns of `schema`; those not needed may be NULL."""
+        what = (late, None if self.is_small else tuple(needed))
+        if what not in self._frames:
+            self._frames[what] = self._make_frame(spark, schema, late, needed)
+        return self._frames[what]
+
+    def _make_frame(self, spark: SparkSession, schema: StructType, late: Late, needed: Sequence[str]) -> DataFrame:
+        if self.is_small:
+            return from_arrow(spark, self.kept(late, self.topic.schema.names), schema)
+        frame = self.topic.read(spark, start=self.start, until=self.stop, columns=needed)
+        return with_all_columns(frame if late == "correct" else frame.filter(~sf.col("_late")), schema)
+
+
+def with_all_columns(frame: DataFrame, schema: StructType) -> DataFrame:
+    """The frame with the columns of `schema`: NULL where it has none of that name."""
+    known = set(frame.columns)
+    return frame.select(
+        *(
+            sf.col(f"`{each.name}`") if each.name in known else sf.lit(None).cast(each.dataType).alias(each.name)
+            for each in schema
+        )
+    )

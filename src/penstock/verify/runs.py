@@ -1,0 +1,186 @@
+"""One run of a pipeline over a recorded log, in a database of its own that is thrown away afterwards.
+
+The log is only read: nothing is published, no topic is made. The user's database is not touched, so a live run of the
+same pipeline may go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+from penstock.log.log import Log
+from penstock.modes.engine import Engine, open_engine
+from penstock.modes.running import RunningSet
+from penstock.pipeline.pipeline import Pipeline
+from penstock.upkeep.changes import KEY
+from penstock.upkeep.compiled import CompiledView
+from penstock.verify.cuts import Cut, Recorded
+from penstock.views.store import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Mode = Literal["batch", "stream"]
+Advance = Callable[[Engine, Sequence[CompiledView]], RunningSet]
+"""Takes one set of views to the end of what is compared."""
+
+
+@dataclass
+class Run:
+    """What one run gave: the rows of each view, or why there are none."""
+
+    name: str
+    mode: Mode
+    note: str = ""
+    """What people should know of it: how many steps, where it was stopped."""
+    rows: dict[str, pa.Table] = field(default_factory=dict)
+    """By view: what readers see, and the stored key."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By view: what it took, together with the views it is connected with."""
+    errors: dict[str, PenstockError] = field(default_factory=dict)
+    """By view: what stopped it."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs one pipeline over one recorded log, as often as one likes."""
+
+    pipeline: Pipeline
+    log: Log
+    spark: SparkSession
+    recorded: Recorded
+    folder: Path
+
+    def batch(self, name: str) -> Run:
+        """Everything as a batch."""
+
+        def build(engine: Engine, views: Sequence[CompiledView]) -> RunningSet:
+            running = None
+            for running in engine.build(views, self.recorded.end):
+                pass
+            assert running is not None
+            engine.switch(running)
+            return running
+
+        return self._run(Run(name, "batch"), build)
+
+    def stream(self, name: str, cuts: Sequence[Cut], *, hurry: Hurry | None = None) -> Run:
+        """A stream whose steps end at these cuts; of the first ones, as many as `hurry` leaves time for."""
+        run = Run(name, "stream")
+        taken: dict[int, int] = {}
+
+        def steps(engine: Engine, views: Sequence[CompiledView]) -> RunningSet:
+            running = engine.open(views)
+            chosen = cuts if hurry is None else hurry.chosen(cuts, len(engine.sets))
+            number = engine.sets.index(tuple(views))
+            taken[number] = take_steps(running, chosen)
+            return running
+
+        self._run(run, steps)
+        run.note = _steps(taken.values())
+        if hurry is not None:
+            run.note += f"; the first {hurry.reached:,} records one by one, the rest in larger steps"
+        return run
+
+    def stopped(self, name: str, cuts: Sequence[Cut], at: int) -> Run:
+        """A stream that ends after `at` steps, and is continued from its fence by a new engine."""
+        database = self.folder / f"{_file_name(name)}.db"
+        before = self._run(Run(name, "stream"), _taking(cuts[:at]), database, is_read=False)
+        if before.errors:
+            return before
+        run = self._run(Run(name, "stream"), _taking(cuts[at:]), database)
+        run.seconds = {view: before.seconds.get(view, 0.0) + each for view, each in run.seconds.items()}
+        run.note = f"stopped after {at} of {len(cuts)} steps"
+        return run
+
+    def finished(self, run: Run, database: Path) -> Run:
+        """The rows that some other process left in a database."""
+        return self._run(run, lambda engine, views: engine.open(views), database)
+
+    @contextmanager
+    def engine(self, database: Path) -> Iterator[Engine]:
+        """An engine over a database of ours."""
+        with (
+            open_store(f"sqlite:{database}") as store,
+            open_engine(self.pipeline, log=self.log, store=store, spark=self.spark, is_silent=True) as engine,
+        ):
+            yield engine
+
+    def _run(self, run: Run, advance: Advance, database: Path | None = None, *, is_read: bool = True) -> Run:
+        """Takes each set by itself: what stops one says nothing of the others."""
+        with self.engine(database or self.folder / f"{_file_name(run.name)}.db") as engine:
+            for views in engine.sets:
+                began = time.monotonic()
+                try:
+                    running = advance(engine, views)
+                except PenstockError as error:
+                    run.errors.update(dict.fromkeys((view.name for view in views), error))
+                    continue
+                if is_read:
+                    run.rows.update(_rows(engine, running))
+                run.seconds.update(dict.fromkeys((view.name for view in views), time.monotonic() - began))
+        return run
+
+
+@dataclass
+class Hurry:
+    """A limit of time for the first `count` of many small steps: those for which none is left are joined to one."""
+
+    count: int
+    seconds: float
+    reached: int = 0
+    """How many of them were taken, by the set of views that came least far."""
+
+    def chosen(self, cuts: Sequence[Cut], sets: int) -> Iterator[Cut]:
+        """The cuts, less those that there is no time for. The time is shared by that many sets of views."""
+        began, reached = time.monotonic(), 0
+        for number, cut in enumerate(cuts):
+            if number < self.count - 1 and time.monotonic() - began > self.seconds / sets:
+                continue
+            reached += number < self.count
+            yield cut
+        self.reached = min(reached, self.reached or reached)
+
+
+def take_steps(running: RunningSet, cuts: Sequence[Cut] | Iterator[Cut]) -> int:
+    """Takes a set of views from cut to cut; those that bring it nothing new are left out. Returns how many were not."""
+    taken = 0
+    for cut in cuts:
+        if running.is_new or running.lag({name: cut[name] for name in running.topics}):
+            running.step({name: cut[name] for name in running.topics})
+            taken += 1
+    return taken
+
+
+def _taking(cuts: Sequence[Cut]) -> Advance:
+    def advance(engine: Engine, views: Sequence[CompiledView]) -> RunningSet:
+        running = engine.open(views)
+        take_steps(running, cuts)
+        return running
+
+    return advance
+
+
+def _rows(engine: Engine, running: RunningSet) -> Mapping[str, pa.Table]:
+    number = running.generation.number
+    return {
+        view.name: engine.store.read(view.shape.table(number), columns=[KEY, *view.shape.columns.names])
+        for view in running.views
+    }
+
+
+def _steps(taken: Iterator[int] | Sequence[int]) -> str:
+    most = max(taken, default=0)
+    return f"{most:,} step{'' if most == 1 else 's'}"
+
+
+def _file_name(name: str) -> str:
+    return "".join(each if each.isalnum() else "_" for each in name)

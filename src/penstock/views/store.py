@@ -1,0 +1,289 @@
+"""The store: where the rows of views are kept, in SQLite or PostgreSQL, behind one interface.
+
+    with open_store("sqlite:./data/views.db") as store:
+        with store.transaction(owner) as tx:        # all of it or nothing, and only while `owner` owns the pipeline
+            tx.create(table)
+            unfit = tx.upsert(table, rows)
+        store.read(table, In("_key", keys))          # the very same Arrow values, schema included
+
+Reads outside of a transaction see the last commit; several of them see the same one inside `store.snapshot()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from sqlalchemy import Connection, Engine, MetaData, func, select
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from penstock.errors import StoreUrlError
+from penstock.views.database import Database, Rows
+from penstock.views.publishing import create_published, publish, unpublish, withdraw_all
+from penstock.views.tables import Both, In, Ranges, StoredTable, Unfit, Where, unfits
+from penstock.views.values import join, split, to_plain
+
+if TYPE_CHECKING:
+    from penstock.views.owner import Owner
+    from penstock.views.takeover import OnWait
+
+__all__ = ["Both", "In", "Ranges", "Snapshot", "Store", "StoredTable", "Transaction", "Unfit", "Where", "open_store"]
+
+DEFAULT_LEASE = timedelta(seconds=10)
+
+
+def open_store(url: str, *, lease: timedelta = DEFAULT_LEASE, busy: timedelta = timedelta(seconds=30)) -> Store:
+    """Opens the database of views, and makes it if it is a SQLite file that is not there yet.
+
+    `lease` is the owner's: PostgreSQL ends a writing transaction that does nothing for most of it. `busy` is how
+    long a SQLite transaction waits for another process to finish its own.
+    """
+    scheme, _, rest = url.partition(":")
+    if scheme == "sqlite" and rest and rest != ":memory:":
+        from penstock.views.sqlite import SqliteDatabase
+
+        return Store(SqliteDatabase(Path(rest), busy_seconds=busy.total_seconds()))
+    if scheme in ("postgresql", "postgres"):
+        from penstock.views.postgres import PostgresDatabase
+
+        try:
+            address = make_url(url).set(drivername="postgresql+psycopg")
+        except ArgumentError as error:
+            raise StoreUrlError(f"{scheme}:...", str(error)) from error
+        return Store(PostgresDatabase(address, lease=lease))
+    raise StoreUrlError(url)
+
+
+class Snapshot:
+    """Reads that all see the same moment. One thread at a time."""
+
+    def __init__(self, database: Database, connection: Connection) -> None:
+        self._database = database
+        self.connection = connection
+        """For statements of your own, in the same transaction."""
+
+    def read(self, table: StoredTable, where: Where | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows that are meant, in no particular order; all columns, or those that are named."""
+        found = list(self._pieces(table, where, columns, None))
+        return pa.concat_tables(found) if found else _chosen(table, columns).empty_table()
+
+    def batches(
+        self,
+        table: StoredTable,
+        where: Where | None = None,
+        rows: int = 50_000,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.Table]:
+        """The same rows, at most so many at a time: a table larger than memory can be read."""
+        return self._pieces(table, where, columns, rows)
+
+    def count(self, table: StoredTable) -> int:
+        """How many rows there are."""
+        statement = select(func.count()).select_from(self._database.sql_table(table))
+        with self._database.errors():
+            return int(self.connection.execute(statement).scalar_one())
+
+    def _pieces(
+        self, table: StoredTable, where: Where | None, names: Sequence[str] | None, size: int | None
+    ) -> Iterator[pa.Table]:
+        schema = _chosen(table, names)
+        columns = [each for each in table.columns if each.logical in schema.names]
+        with self._database.errors():
+            for lookup in self._database.lookups(table, where):
+                for arrays in self._database.rows(self.connection, table, columns, lookup, size):
+                    yield join(schema, columns, arrays)
+
+
+class Transaction(Snapshot):
+    """Changes that are stored together or not at all. One thread at a time; after an error it stores nothing."""
+
+    def __init__(self, database: Database, connection: Connection) -> None:
+        super().__init__(database, connection)
+        self.is_failed = False
+
+    def create(self, table: StoredTable) -> None:
+        """Makes the table and its indexes."""
+        with self._changing():
+            made = self._database.sql_table(table)
+            self.connection.execute(CreateTable(made))
+            for index in made.indexes:
+                self.connection.execute(CreateIndex(index))
+
+    def index(self, table: StoredTable, columns: Sequence[str]) -> None:
+        """One more index on a table that is there; nothing happens if it has it."""
+        with self._changing():
+            bare = StoredTable(table.name, table.schema, table.primary)
+            made = self._database.sql_table(bare).to_metadata(MetaData())
+            self.connection.execute(CreateIndex(self._database.index(made, table, columns), if_not_exists=True))
+
+    def drop(self, name: str) -> None:
+        """Drops a table, and the names under which people read it. Nothing happens if it is not there."""
+        with self._changing():
+            withdraw_all(self.connection, name)
+            quoted = self.connection.dialect.identifier_preparer.quote(name)
+            self.connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted}")
+
+    def insert(self, table: StoredTable, rows: pa.Table) -> list[Unfit]:
+        """Adds rows. Those with a value that the database cannot hold are left out and returned."""
+        return self._write(table, rows, is_upsert=False)
+
+    def upsert(self, table: StoredTable, rows: pa.Table) -> list[Unfit]:
+        """Adds rows, and replaces those with the same primary columns; of two given for one, the last stays."""
+        return self._write(table, rows, is_upsert=True)
+
+    def delete(self, table: StoredTable, column: str, values: pa.Array) -> int:
+        """Deletes the rows whose column has one of the values; returns how many there were."""
+        return self.delete_where(table, In(column, values))
+
+    def delete_where(self, table: StoredTable, where: Where | None) -> int:
+        """Deletes the rows that are meant, or all of them; returns how many there were."""
+        with self._changing():
+            found = self._database.lookups(table, where)
+            return sum(self._database.delete(self.connection, table, each) for each in found)
+
+    def publish(self, name: str, table: StoredTable, columns: Sequence[str]) -> None:
+        """From the commit on, people read these columns of the table under this name."""
+        with self._changing():
+            publish(self._database, self.connection, name, table, columns)
+
+    def unpublish(self, name: str) -> None:
+        """Takes the name away. Nothing happens if it is not there."""
+        with self._changing():
+            unpublish(self.connection, name)
+
+    def _write(self, table: StoredTable, rows: pa.Table, *, is_upsert: bool) -> list[Unfit]:
+        if rows.schema.names != table.schema.names:
+            rows = rows.select(table.schema.names)
+        if rows.schema != table.schema:
+            rows = rows.cast(table.schema)
+        if not rows.num_rows:
+            return []
+        with self._changing():
+            plain = [to_plain(each) for each in split(rows, table.columns)]
+            for column, each in zip(table.columns, plain, strict=True):
+                self._database.refuse(column, each)
+            unfit = unfits(table.columns, plain)
+            arrays = [each.array for each in plain]
+            if unfit:
+                left_out = {each.row for each in unfit}
+                fits = pa.array([row not in left_out for row in range(rows.num_rows)])
+                arrays = [each.filter(fits) for each in arrays]
+            if len(arrays[0]):
+                self._database.write(self.connection, table, arrays, is_upsert)
+        return unfit
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        # SQLite ends a transaction by itself when the disk is full: what came after would be committed on its own.
+        assert not self.is_failed, "this transaction has failed before; nothing of it will be stored"
+        try:
+            with self._database.errors():
+                yield
+        except BaseException:
+            self.is_failed = True
+            raise
+
+
+class Store:
+    """The database of views. Threads may use it at once; each transaction belongs to one of them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.place = database.place
+        """Its address as people may see it."""
+        self._make_own_tables()
+
+    def own(self, pipeline: str, *, lease: timedelta = DEFAULT_LEASE, on_wait: OnWait | None = None) -> Owner:
+        """Makes this process the owner of a pipeline; PipelineOwned if another one is at work on it.
+
+        While somebody holds the database's lock this waits, and tells `on_wait` for whom; see `penstock.views.owner`.
+        """
+        from penstock.views.owner import own
+
+        with self._database.errors():
+            return own(self.engine, pipeline, lease=lease, on_wait=on_wait)
+
+    @property
+    def engine(self) -> Engine:
+        """For what is no transaction of a view: ownership, and the relay of the outbox."""
+        return self._database.engine
+
+    @contextmanager
+    def transaction(self, owner: Owner | None) -> Iterator[Transaction]:
+        """Changes that are stored at the end of the `with`, or not at all if it raises.
+
+        Its first statement claims the pipeline for this owner: OwnershipLost if another has it. None claims nothing.
+        """
+        with self._database.transaction("write") as connection:
+            if owner is not None:
+                from penstock.views.owner import claim
+
+                claim(connection, owner)
+            transaction = Transaction(self._database, connection)
+            yield transaction
+            assert not transaction.is_failed, "an error of this transaction was ignored; nothing of it was stored"
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Reads that all see the same moment, without holding up any writer."""
+        with self._database.transaction("read") as connection:
+            yield Snapshot(self._database, connection)
+
+    def read(self, table: StoredTable, where: Where | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows that are meant, in no particular order."""
+        with self.snapshot() as snapshot:
+            return snapshot.read(table, where, columns)
+
+    def batches(
+        self,
+        table: StoredTable,
+        where: Where | None = None,
+        rows: int = 50_000,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.Table]:
+        """The same rows, at most so many at a time, all as of one moment."""
+        with self.snapshot() as snapshot:
+            yield from snapshot.batches(table, where, rows, columns)
+
+    def count(self, table: StoredTable) -> int:
+        """How many rows there are."""
+        with self.snapshot() as snapshot:
+            return snapshot.count(table)
+
+    def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> Rows:
+        """The columns and rows of one SELECT, with parameters such as `:url`. It can change nothing."""
+        with self._database.errors():
+            return self._database.query(sql, parameters)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _make_own_tables(self) -> None:
+        from penstock.views.system_tables import METADATA, create_system_tables
+
+        with self._database.transaction("read") as connection:
+            known = [*METADATA.tables, "_penstock_published"]
+            is_complete = all(self._database.find(connection, name) for name in known)
+        if not is_complete:
+            with self._database.transaction("write") as connection:
+                create_system_tables(connection)
+                create_published(connection)
+
+
+def _chosen(table: StoredTable, names: Sequence[str] | None) -> pa.Schema:
+    return table.schema if names is None else pa.schema([table.schema.field(name) for name in names])

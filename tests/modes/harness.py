@@ -1,0 +1,86 @@
+"""Runs a pipeline over the same events in several ways, in one Spark session, and gives what its views hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from penstock.log.log import Log
+from penstock.log.topic import Topic
+from penstock.modes.batch import run_batch
+from penstock.modes.engine import Engine, open_engine
+from penstock.modes.stream import run_stream
+from penstock.modes.topics import make_topics
+from penstock.pipeline.pipeline import Pipeline
+from penstock.views.store import Store, open_store
+
+Rows = dict[str, list[tuple[Any, ...]]]
+
+
+class Lab:
+    """A log with events in it, and a new database for each run."""
+
+    def __init__(self, folder: Path, pipeline: Pipeline, spark: SparkSession) -> None:
+        self.folder = folder
+        self.pipeline = pipeline
+        self.spark = spark
+        self.log = Log(folder / "log", background=False)
+        self.topics = make_topics(pipeline, self.log)
+        self._runs = 0
+
+    def append(self, topic: str, rows: Sequence[Mapping[str, Any]], arrived: Sequence[int] | None = None) -> None:
+        """Adds events; `arrived` in microseconds says when each came, else they come now."""
+        target: Topic = self.topics[topic]
+        table = pa.Table.from_pylist([dict(row) for row in rows], schema=target.schema)
+        stamps = None if arrived is None else pa.array(arrived, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+        target.append(table, arrived=stamps)
+
+    @contextmanager
+    def engine(self, name: str | None = None, pipeline: Pipeline | None = None) -> Iterator[tuple[Engine, Store]]:
+        """An engine over a database: a new one, or the one of that name."""
+        self._runs += 1
+        with (
+            open_store(f"sqlite:{self.folder / (name or f'views{self._runs}')}.db") as store,
+            open_engine(pipeline or self.pipeline, log=self.log, store=store, spark=self.spark) as engine,
+        ):
+            yield engine, store
+
+    def batch(self) -> Rows:
+        """What the views hold after a batch."""
+        with self.engine() as (engine, store):
+            run_batch(engine)
+            return rows_of(engine, store)
+
+    def stream(self, max_rows: int | None) -> Rows:
+        """What they hold after a stream of steps of at most so many records."""
+        with self.engine() as (engine, store):
+            run_stream(engine, once=True, max_rows=max_rows)
+            return rows_of(engine, store)
+
+
+def rows_of(engine: Engine, store: Store) -> Rows:
+    """The rows of every view as readers see them, sorted."""
+    found: Rows = {}
+    for views in engine.sets:
+        live = engine.live(views)
+        assert live is not None
+        for view in views:
+            table = store.read(view.shape.table(live.number)).select(view.shape.columns.names)
+            found[view.name] = sorted((tuple(map(_plain, row.values())) for row in table.to_pylist()), key=repr)
+            assert live.counters[view.name].rows == table.num_rows, view.name
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple(_plain(each) for each in value.values())
+    if isinstance(value, float) and value != value:
+        return "NaN"
+    if isinstance(value, float):
+        return round(value, 9)
+    return tuple(map(_plain, value)) if isinstance(value, list) else value

@@ -1,0 +1,133 @@
+"""Every way to keep a view gives the same rows as a batch, whatever the size of the steps."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from penstock import Pipeline, agg
+from tests.modes.harness import Lab
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def shop() -> Pipeline:
+    app = Pipeline("shop")
+    app.topic(
+        "orders",
+        "time timestamp, id bigint, customer string, amount decimal(10,2), seconds double",
+        key="customer",
+        event_time="time",
+        partitions=2,
+    )
+    app.topic("payments", "time timestamp, order_id bigint, paid decimal(10,2)", event_time="time", partitions=2)
+
+    @app.view(key=["window", "customer"])
+    def per_minute(orders: DataFrame) -> DataFrame:
+        return orders.groupBy(F.window("time", "1 minute"), "customer").agg(
+            F.count("*").alias("orders"), F.sum("amount").alias("amount"), F.max("seconds").alias("slowest")
+        )
+
+    @app.view(key="customer")
+    def means(orders: DataFrame) -> DataFrame:
+        return orders.groupBy("customer").agg(
+            agg.mean("seconds").alias("mean"),
+            agg.distinct("id").alias("ids"),
+            agg.quantiles("seconds", [0.5]).alias("median"),
+        )
+
+    @app.view
+    def large(orders: DataFrame) -> DataFrame:
+        return orders.filter("amount > 50").select("id", "customer", "amount")
+
+    @app.view(key="customer")
+    def last_order(orders: DataFrame) -> DataFrame:
+        return orders.select("customer", "id", "amount")
+
+    @app.view(key="window")
+    def customers(orders: DataFrame) -> DataFrame:
+        return orders.groupBy(F.window("time", "2 minutes", "1 minute")).agg(
+            F.countDistinct("customer").alias("customers")
+        )
+
+    @app.view(key="id", within={"orders": "id", "payments": "order_id"})
+    def open_orders(orders: DataFrame, payments: DataFrame) -> DataFrame:
+        paid = payments.groupBy("order_id").agg(F.sum("paid").alias("paid"))
+        joined = orders.dropDuplicates(["id"]).join(paid, orders.id == paid.order_id, "left")
+        rest = F.col("amount") - F.coalesce("paid", F.lit(0))
+        return joined.select("id", rest.alias("rest")).filter("rest > 0")
+
+    @app.view(key="customer")
+    def balances(orders: DataFrame) -> DataFrame:
+        return orders.groupBy("customer").agg(F.count("*").alias("orders"), F.sum("amount").alias("amount"))
+
+    @app.view(key="orders")
+    def histogram(balances: DataFrame) -> DataFrame:
+        return balances.groupBy("orders").agg(F.count("*").alias("customers"), F.sum("amount").alias("amount"))
+
+    @app.view(key=[])
+    def total(balances: DataFrame) -> DataFrame:
+        return balances.agg(F.sum("amount").alias("amount"), F.count("*").alias("customers"))
+
+    @app.view(key="rank")
+    def top(balances: DataFrame) -> DataFrame:
+        order = Window.orderBy(F.desc("amount"), "customer")
+        return balances.withColumn("rank", F.row_number().over(order)).filter("rank <= 3")
+
+    return app
+
+
+def orders(count: int, seed: int = 1) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    random = Random(seed)
+    sold = [
+        {
+            "time": START + timedelta(seconds=random.randrange(600)) if random.random() > 0.05 else None,
+            "id": number,
+            "customer": random.choice(["ann", "bob", "eve", None, "zoe"]),
+            "amount": None if random.random() < 0.1 else random.randrange(10_000),
+            "seconds": random.choice([None, float("nan"), random.random()]),
+        }
+        for number in range(count)
+    ]
+    for row in sold:
+        row["amount"] = None if row["amount"] is None else _decimal(row["amount"])
+    paid = [
+        {
+            "time": START + timedelta(seconds=random.randrange(900)),
+            "order_id": random.randrange(count),
+            "paid": _decimal(random.randrange(10_000)),
+        }
+        for _ in range(count)
+    ]
+    return sold, paid
+
+
+def _decimal(cents: int) -> Any:
+    from decimal import Decimal
+
+    return Decimal(cents) / 100
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lab:
+    made = Lab(tmp_path_factory.mktemp("lab"), shop(), spark)
+    sold, paid = orders(60)
+    for start in range(0, 60, 20):
+        made.append("orders", sold[start : start + 20])
+        made.append("payments", paid[start : start + 20])
+    return made
+
+
+@pytest.mark.parametrize("max_rows", [None, 30, 7])
+def test_steps_of_any_size_give_the_rows_of_a_batch(lab: Lab, max_rows: int | None) -> None:
+    expected = lab.batch()
+    assert all(expected.values()), expected
+    assert lab.stream(max_rows) == expected

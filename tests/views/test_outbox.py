@@ -1,0 +1,297 @@
+"""What is in the outbox is stored in the log once each, wherever the relay is killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from sqlalchemy import Connection, insert, select
+
+from penstock.errors import RecordsRefused, UnknownTopic
+from penstock.log.log import Log
+from penstock.log.partition import Appended, Partition
+from penstock.views import outbox
+from penstock.views.outbox import Delivered, Relay, enqueue, prepare, waiting
+from penstock.views.store import Store, open_store
+from penstock.views.system_tables import METADATA, OUTBOX_IDS, create_system_tables
+
+DDL = "user string, n bigint"
+USERS = 11
+DAY_US = 24 * 3600 * 1_000_000
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+def store(store: Store, root: Path) -> Store:
+    """The database as a run finds it that has begun."""
+    begin(store, root)
+    return store
+
+
+def renew(store: Store) -> None:
+    """Empties the database, as if it had been deleted and made again."""
+    with store.transaction(None) as transaction:
+        METADATA.drop_all(transaction.connection)
+        create_system_tables(transaction.connection)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    with open_log(tmp_path / "log") as log:
+        log.create("changes", DDL, key="user", partitions=3)
+        log.create("plain", DDL, partitions=3)
+    return tmp_path / "log"
+
+
+def begin(store: Store, root: Path, *topics: str) -> None:
+    """What a run does at its start."""
+    with open_log(root) as log, store.transaction(None) as transaction:
+        for topic in topics or ("changes", "plain"):
+            prepare(transaction.connection, "shop", log.topic(topic))
+
+
+def open_log(root: Path, **settings: Any) -> Log:
+    return Log(root, background=False, **settings)
+
+
+def rows(numbers: range) -> pa.Table:
+    return pa.table({"user": [f"u{n % USERS}" for n in numbers], "n": pa.array(numbers, pa.int64())})
+
+
+def put(store: Store, numbers: range, topic: str = "changes") -> None:
+    with store.transaction(None) as transaction:
+        enqueue(transaction.connection, "shop", topic, rows(numbers))
+
+
+def left(store: Store) -> dict[str, int]:
+    with store.snapshot() as snapshot:
+        return waiting(snapshot.connection)
+
+
+def deliver(store: Store, root: Path) -> Delivered:
+    with open_log(root) as log:
+        return Relay(store, log, "shop").deliver()
+
+
+def stored(root: Path, topic: str = "changes") -> list[int]:
+    with open_log(root) as log:
+        found: list[int] = log.topic(topic).slice().column("n").to_pylist()
+        return found
+
+
+def assert_once_and_in_order(root: Path, numbers: range, topic: str = "changes") -> None:
+    found = stored(root, topic)
+    assert Counter(found) == Counter(numbers)
+    for user in range(USERS):
+        mine = [n for n in found if n % USERS == user]
+        assert topic == "plain" or mine == sorted(mine)
+
+
+@pytest.mark.parametrize("topic", ["changes", "plain"])
+def test_records_arrive_in_order_and_leave_the_outbox(store: Store, root: Path, topic: str) -> None:
+    put(store, range(7), topic)
+    put(store, range(0), topic)
+    put(store, range(7, 100), topic)
+    assert left(store) == {topic: 100}
+    assert deliver(store, root) == Delivered(stored=100, duplicates=0)
+    assert left(store) == {}
+    assert deliver(store, root) == Delivered()
+    put(store, range(100, 110), topic)
+    assert deliver(store, root) == Delivered(stored=10)
+    assert_once_and_in_order(root, range(110), topic)
+
+
+def test_a_rolled_back_step_sends_nothing(store: Store, root: Path) -> None:
+    put(store, range(3))
+    with pytest.raises(Killed), store.transaction(None) as transaction:
+        fail_after_enqueue(transaction.connection)
+    put(store, range(3, 6))
+    deliver(store, root)
+    assert_once_and_in_order(root, range(6))
+
+
+@pytest.mark.parametrize("topic", ["changes", "plain"])
+@pytest.mark.parametrize("appends", [0, 1, 2, 3])
+def test_killed_between_partitions_nothing_is_lost_or_stored_twice(
+    store: Store, root: Path, topic: str, appends: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for start in range(0, 60, 10):
+        put(store, range(start, start + 10), topic)
+    with monkeypatch.context() as patched:
+        kill_after(patched, appends)
+        with pytest.raises(Killed):
+            deliver(store, root)
+    before = len(stored(root, topic))
+    put(store, range(60, 70), topic)
+    assert deliver(store, root) == Delivered(stored=70 - before, duplicates=before)
+    assert_once_and_in_order(root, range(70), topic)
+
+
+def test_sealing_and_retention_do_not_forget_what_was_stored(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, range(40))
+    with monkeypatch.context() as patched:
+        kill_after(patched, 3)
+        with pytest.raises(Killed):
+            deliver(store, root)
+    later = time.time_ns() // 1000 + 30 * DAY_US
+    with open_log(root, clock=lambda: later) as log:
+        topic = log.topic("changes")
+        for _ in range(2):  # The second time there is only an empty segment left that could remember.
+            topic.seal(active=True)
+        topic.alter(retention_age="1 hour")
+        topic.retain(later + DAY_US)
+        assert topic.start() == topic.end()
+        put(store, range(40, 45))
+        assert Relay(store, log, "shop").deliver() == Delivered(stored=5, duplicates=40)
+    assert sorted(stored(root)) == list(range(40, 45))
+    assert left(store) == {}
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_the_ids_of_another_database_are_above_those_of_the_old(store: Store, root: Path, is_forgotten: bool) -> None:
+    put(store, range(5))
+    deliver(store, root)
+    copy = ids(store)
+    put(store, range(5, 1000))
+    deliver(store, root)
+    renew(store)
+    if not is_forgotten:  # Restored from a copy that was made before.
+        with store.transaction(None) as transaction:
+            transaction.connection.execute(insert(OUTBOX_IDS), copy)
+    begin(store, root)
+    put(store, range(1000, 1010))
+    begin(store, root)
+    assert deliver(store, root) == Delivered(stored=10)
+    assert_once_and_in_order(root, range(1010))
+
+
+def ids(store: Store) -> list[dict[str, Any]]:
+    with store.snapshot() as snapshot:
+        return [dict(row) for row in snapshot.connection.execute(select(OUTBOX_IDS)).mappings()]
+
+
+def test_two_relays_at_once_store_everything_once(store: Store, root: Path) -> None:
+    for start in range(0, 300, 3):
+        put(store, range(start, start + 3))
+    relays = [threading.Thread(target=deliver, args=(store, root)) for _ in range(3)]
+    for relay in relays:
+        relay.start()
+    for relay in relays:
+        relay.join()
+    assert left(store) == {}
+    assert_once_and_in_order(root, range(300))
+
+
+def test_a_topic_that_is_gone_holds_up_no_other(store: Store, root: Path) -> None:
+    with open_log(root) as log:
+        log.create("absent", DDL)
+        begin(store, root, "absent")
+        log.delete("absent")
+    put(store, range(5), "absent")
+    put(store, range(5))
+    with pytest.raises(UnknownTopic):
+        deliver(store, root)
+    assert left(store) == {"absent": 5}
+    assert_once_and_in_order(root, range(5))
+    with open_log(root) as log:
+        log.create("absent", DDL)
+    assert deliver(store, root) == Delivered(stored=5)
+
+
+def test_records_that_do_not_fit_stay_where_they_are(store: Store, root: Path) -> None:
+    with store.transaction(None) as transaction:
+        enqueue(transaction.connection, "shop", "changes", pa.table({"user": ["a"], "m": [1]}))
+    with pytest.raises(RecordsRefused):
+        deliver(store, root)
+    assert left(store) == {"changes": 1}
+
+
+def test_a_schema_that_grew_takes_older_entries(store: Store, root: Path) -> None:
+    put(store, range(4))
+    with open_log(root) as log:
+        log.topic("changes").alter(schema=f"{DDL}, reason string")
+    with store.transaction(None) as transaction:
+        grown = rows(range(4, 8)).append_column("reason", pa.array(["why"] * 4))
+        enqueue(transaction.connection, "shop", "changes", grown)
+    assert deliver(store, root) == Delivered(stored=8)
+    assert_once_and_in_order(root, range(8))
+
+
+def test_much_is_cut_into_bounded_pieces(store: Store, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "ENTRY_BYTES_MAX", 1000)
+    monkeypatch.setattr(outbox, "DELIVERY_BYTES_MAX", 4000)
+    put(store, range(2000))
+    assert deliver(store, root) == Delivered(stored=2000)
+    assert_once_and_in_order(root, range(2000))
+
+
+def test_kills_at_any_moment_change_nothing(tmp_path: Path, root: Path) -> None:
+    url, total = f"sqlite:{tmp_path}/views.db", 400
+    program = [sys.executable, "-m", "tests.views.test_outbox", url, str(root)]
+    chance, waited = random.Random(4), [total]
+    with open_store(url) as store:
+        begin(store, root)
+        for start in range(0, total, 10):
+            put(store, range(start, start + 10))
+        for _ in range(4):
+            with subprocess.Popen(program, stdout=subprocess.PIPE) as relay:
+                assert relay.stdout is not None
+                relay.stdout.readline()  # It has delivered a little.
+                time.sleep(chance.random() * 0.03)
+                os.kill(relay.pid, signal.SIGKILL)
+            waited.append(left(store)["changes"])
+        assert waited == sorted(set(waited), reverse=True)
+        deliver(store, root)
+    assert_once_and_in_order(root, range(total))
+
+
+def kill_after(patched: pytest.MonkeyPatch, appends: int) -> None:
+    """Ends the process before the next append, or where the appends are done before the delete."""
+    append = Partition.append
+    done: list[Partition] = []
+
+    def counted(partition: Partition, batch: pa.RecordBatch, **settings: Any) -> Appended:
+        if len(done) == appends:
+            raise Killed
+        done.append(partition)
+        return append(partition, batch, **settings)
+
+    patched.setattr(Partition, "append", counted)
+    if appends == 3:
+        patched.setattr(outbox, "delete", _killed)
+
+
+def fail_after_enqueue(connection: Connection) -> None:
+    enqueue(connection, "shop", "changes", rows(range(50, 60)))
+    raise Killed
+
+
+def _killed(*_: Any) -> Any:
+    raise Killed
+
+
+def _slow_relay(url: str, root: str) -> None:
+    """Delivers a little at a time, so that there are many moments to be killed in."""
+    outbox.DELIVERY_BYTES_MAX = 500
+    with open_store(url) as store, open_log(Path(root)) as log:
+        for _ in Relay(store, log, "shop")._deliver("changes"):
+            print("one more", flush=True)
+
+
+if __name__ == "__main__":
+    _slow_relay(*sys.argv[1:])
