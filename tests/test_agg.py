@@ -92,11 +92,11 @@ def test_numbers_are_those_of_spark_within_the_bounds(rows: DataFrame) -> None:
 def test_every_numeric_type_and_no_rows_at_all(spark: SparkSession) -> None:
     kinds = ["tinyint", "smallint", "int", "bigint", "float", "double", "decimal(5,2)", "decimal(38,10)"]
     numbers = spark.sql("SELECT x FROM VALUES (1), (2), (4), (NULL), (-3) AS t(x)")
-    aggregates = []
+    aggregates: list[Column] = []
     for kind in kinds:
         number = numbers.x.cast(kind)
         for of in (agg.mean(number), agg.variance(number), agg.distinct(number), agg.quantiles(number, [0.5])):
-            aggregates.append(of.alias(f"{len(aggregates)}"))  # noqa: PERF401
+            aggregates.append(of.alias(f"{len(aggregates)}"))
     [found] = agg.finish(numbers.agg(*aggregates)).to_pylist()
     assert list(found.values()) == [1.0, 26 / 3, 4, [pytest.approx(1, rel=0.01 * (1 + 1e-9))]] * len(kinds)
     [nothing] = agg.finish(numbers.where("false").agg(*aggregates)).to_pylist()

@@ -64,6 +64,14 @@ def test_default_log_counts_from_the_folder_of_the_file_too(tmp_path: Path) -> N
     assert load(tmp_path, "[spark]\nui = true\n").log.url == f"dir:{tmp_path}/data/log"
 
 
+def test_views_count_from_the_folder_of_the_file_unless_a_server_keeps_them(tmp_path: Path) -> None:
+    assert load(tmp_path).views.url == "sqlite:./data/views.db"
+    assert load(tmp_path, "[spark]\nui = true\n").views.url == f"sqlite:{tmp_path}/data/views.db"
+    assert load(tmp_path, '[views]\nurl = "sqlite:kept.db"\n').views.url == f"sqlite:{tmp_path}/kept.db"
+    server = "postgresql://penstock@database/views"
+    assert load(tmp_path, f'[views]\nurl = "{server}"\n').views.url == server
+
+
 def test_an_absolute_log_stays_where_it_is(tmp_path: Path) -> None:
     assert load(tmp_path, '[log]\nurl = "dir:/srv/log"\n').log.url == "dir:/srv/log"
 

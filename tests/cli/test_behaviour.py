@@ -16,7 +16,8 @@ from tests.log.rows import rows
 
 COMMANDS = [
     "", "topic", "topic create", "topic list", "topic show", "topic alter", "topic delete", "produce", "load",
-    "consume", "log", "log check", "log inspect", "log seal", "log retain",
+    "consume", "log", "log check", "log inspect", "log seal", "log retain", "check", "plan", "run", "view", "view list",
+    "view show", "view query", "view export", "view rebuild", "view drop", "lag", "late", "explain-row",
 ]  # fmt: skip
 
 
@@ -24,7 +25,7 @@ COMMANDS = [
 def test_every_command_explains_itself_with_an_example(command: str) -> None:
     text = run(*command.split(), "--help")
     assert "Usage: " in text
-    if command not in ("topic", "log"):
+    if command not in ("topic", "log", "view"):
         assert "Example:\n" in text
         assert f"penstock {command}".strip() in text.partition("Example:")[2]
 

@@ -1,7 +1,11 @@
 """The 13 Nexmark queries of the cases: how each is kept."""
 
+# One case a line reads better than one case on eight.
+# ruff: noqa: E501, ISC004
+
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +78,7 @@ KEPT: dict[str, Any] = {
     "q8": {"person": "date_time", "auction": "date_time"},
     "q3": ({"auction": ("seller",), "person": ("id",)}, None),
     "q9": ({"auction": ("id",), "bid": ("auction",)}, ("id",)),
-    "q15": ({"bid": ("date_format(date_time, 'yyyy-MM-dd')",)}, ("day",)),
+    "q15": ({"bid": ("date_format(date_time, 'yyyy-MM-dd')",)}, None),
     "q18": ({"bid": ("auction", "bidder")}, ("auction", "bidder")),
     "q20": ({"bid": ("auction",), "auction": ("id",)}, ("auction",)),
     "q101": ({"auction": ("id",), "bid": ("auction",)}, ("auction_id",)),
@@ -102,7 +106,7 @@ def test_not_in_between_topics_is_refused(spark: SparkSession) -> None:
 
 
 def query(spark: SparkSession, sql: str, key: Any, within: Any) -> tuple[ViewSpec, dict[str, Input]]:
-    names = tuple(name for name in TOPICS if f"FROM {name}" in sql or f"JOIN {name}" in sql or f", {name} " in sql)
+    names = tuple(name for name in TOPICS if re.search(rf"(FROM|JOIN|auction A,) {name}\b", sql))
     inputs = {}
     for name in names:
         schema = spark.createDataFrame([], f"{TOPICS[name]}, {OWN}").schema

@@ -94,7 +94,7 @@ def test_overflow_is_an_error_that_names_column_and_row(rule: str, kind: pa.Data
     came = pa.table({"total": pa.array([zero, zero, new, new], kind)})
     with pytest.raises(MergeOverflow, match="'total'") as caught:
         merge_rows(kept, came, {"total": RULES[rule]})
-    assert (caught.value.column, caught.value.row) == ("total", 2)
+    assert (caught.value.column, caught.value.rule, caught.value.row) == ("total", rule, 2)
 
 
 @settings(deadline=None)

@@ -45,7 +45,7 @@ class Server:
         self._databases += 1
         name = f"test_{self._databases}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name} STRATEGY file_copy")  # type: ignore[arg-type]
+            connection.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
         return self.url(name)
 
     def start(self) -> None:

@@ -67,9 +67,10 @@ _LEAVES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1),
     pa.float32(): st.floats(width=32),
     pa.float64(): st.floats(),
-    pa.decimal128(38, 10): st.decimals(
-        min_value=-(10**27), max_value=10**27, places=10, allow_nan=False, allow_infinity=False
-    ).map(lambda value: value.quantize(Decimal(1).scaleb(-10)) if value else Decimal(0).scaleb(-10)),
+    # From digits: arithmetic of Decimal would round to 28 of them.
+    pa.decimal128(38, 10): st.integers(-(10**38) + 1, 10**38 - 1).map(
+        lambda number: Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -10))
+    ),
     pa.decimal128(5, 0): st.integers(-99999, 99999).map(Decimal),
     pa.string(): _TEXT,
     pa.binary(): st.binary(max_size=8),

@@ -180,6 +180,15 @@ def test_the_ids_of_another_database_are_above_those_of_the_old(store: Store, ro
     assert_once_and_in_order(root, range(1010))
 
 
+def test_without_preparation_a_new_database_has_ids_above_those_of_the_old(store: Store, root: Path) -> None:
+    renew(store)
+    put(store, range(1000))
+    deliver(store, root)
+    renew(store)
+    put(store, range(1000, 1010))
+    assert deliver(store, root) == Delivered(stored=10)
+
+
 def ids(store: Store) -> list[dict[str, Any]]:
     with store.snapshot() as snapshot:
         return [dict(row) for row in snapshot.connection.execute(select(OUTBOX_IDS)).mappings()]
@@ -240,6 +249,7 @@ def test_much_is_cut_into_bounded_pieces(store: Store, root: Path, monkeypatch: 
     assert_once_and_in_order(root, range(2000))
 
 
+@pytest.mark.long
 def test_kills_at_any_moment_change_nothing(tmp_path: Path, root: Path) -> None:
     url, total = f"sqlite:{tmp_path}/views.db", 400
     program = [sys.executable, "-m", "tests.views.test_outbox", url, str(root)]
@@ -248,7 +258,7 @@ def test_kills_at_any_moment_change_nothing(tmp_path: Path, root: Path) -> None:
         begin(store, root)
         for start in range(0, total, 10):
             put(store, range(start, start + 10))
-        for _ in range(4):
+        for _ in range(8):
             with subprocess.Popen(program, stdout=subprocess.PIPE) as relay:
                 assert relay.stdout is not None
                 relay.stdout.readline()  # It has delivered a little.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import psycopg
 import pyarrow as pa
@@ -80,10 +79,10 @@ def test_what_was_granted_on_a_view_outlives_its_generations(postgresql: Server)
                 tx.publish("hits", following, ["url", "hits"])
                 tx.drop("hits_1")
             granted = "SELECT has_table_privilege('pg_monitor', 'hits', 'SELECT')"
-            assert connection.execute(granted).fetchone() == (True,)  # type: ignore[arg-type]
+            assert connection.execute(granted).fetchone() == (True,)
 
 
-def test_copied_text_may_hold_whatever_copy_itself_is_written_with(postgresql: Server, tmp_path: Path) -> None:
+def test_copied_text_may_hold_whatever_copy_itself_is_written_with(postgresql: Server) -> None:
     texts = ["\\.", "a\n\\.\nb", "\\N", "\t\r\n\\", "", None, "ä€😀", '"', "\\x41"] * 1_000
     blobs = [None if each is None else each.encode() for each in texts]
     rows = pa.table({"n": pa.array(range(len(texts))), "t": pa.array(texts), "b": pa.array(blobs, pa.binary())})

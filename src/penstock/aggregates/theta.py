@@ -82,7 +82,12 @@ def _uncompressed(sketch: bytes, longs: int) -> tuple[int, Hashes]:
     theta = int.from_bytes(sketch[8:16], "little") if longs > 1 else EVERYTHING
     start = 8 * longs
     count = int.from_bytes(sketch[start : start + length_bytes], "little")
-    packed = np.frombuffer(sketch, np.uint8, offset=start + length_bytes)
+    start += length_bytes
+    if len(sketch) <= _SMALL:
+        number, spare = int.from_bytes(sketch[start:], "big"), 8 * (len(sketch) - start) - count * bits
+        differences = [(number >> (spare + bits * each)) & ((1 << bits) - 1) for each in reversed(range(count))]
+        return theta, np.cumsum(np.array(differences, np.uint64))
+    packed = np.frombuffer(sketch, np.uint8, offset=start)
     wide = np.zeros((count, 64), np.uint8)
     wide[:, 64 - bits :] = np.unpackbits(packed, count=count * bits).reshape(count, bits)
     return theta, np.cumsum(np.packbits(wide, axis=1).view(">u8").ravel().astype(np.uint64))

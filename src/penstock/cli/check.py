@@ -51,8 +51,8 @@ def check(context: typer.Context, app: AppFile, as_json: Json = False) -> None:
 
 
 def _contents(pipeline: Pipeline) -> str:
-    kinds = {"topic": pipeline.topics, "table": pipeline.tables, "view": pipeline.views}
-    return ", ".join(counted(len(found), kind) for kind, found in kinds.items() if found or kind != "table")
+    kinds = {"topic": len(pipeline.topics), "table": len(pipeline.tables), "view": len(pipeline.views)}
+    return ", ".join(counted(count, kind) for kind, count in kinds.items() if count or kind != "table")
 
 
 def _document(problem: Problem | PipelineError) -> dict[str, Any]:

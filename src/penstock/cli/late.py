@@ -62,7 +62,7 @@ def late(
         ],
     )  # fmt: skip
     more = f", the last {len(events):,} are shown" if total > len(events) else ""
-    print(f"\n{counted(total, 'event')} of {topic} came more than {lateness} after they happened{more}")
+    print(f"\n{counted(total, 'event')} of {topic} came later than the {lateness} allowed{more}")
 
 
 def _by(event: LateEvent) -> str:

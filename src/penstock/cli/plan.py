@@ -38,6 +38,8 @@ def plan(
     sets = [tuple(compiled[name] for name in names) for names in connected_sets(compiled)]
     with Log(settings.log.url, background=False) as log, open_views(settings) as store:
         found = outlook(pipeline.name, sets, store, log)
+    written = list(pipeline.views)
+    found.sort(key=lambda each: written.index(each.view.name) if each.view.name in written else -1)
     if as_json:
         print_json({"pipeline": pipeline.name, "views": [_document(each, app) for each in found]})
         return

@@ -86,6 +86,9 @@ PenstockError
 │   ├── StepFailed               Spark could not compute a view
 │   ├── UntilError               a place to stop at that cannot be understood
 │   └── UnknownMode              there is no such mode
+├── VerifyError                  something keeps verify from comparing
+│   ├── NothingRecorded          the log holds no records to compare on
+│   └── VerifyProcessFailed      a process that verify started ended by itself
 ├── MergeOverflow                a merged number does not fit its column
 ├── AggregateTypeError           an aggregate cannot work on values of this type
 ├── AggregateOptionError         an aggregate was given an option that it cannot have
@@ -187,7 +190,14 @@ from penstock.errors.pipeline import (
     TableUnreadable,
     ViewFunctionError,
 )
-from penstock.errors.running import AggregateOptionError, AggregateTypeError, MergeOverflow
+from penstock.errors.running import (
+    AggregateOptionError,
+    AggregateTypeError,
+    MergeOverflow,
+    NothingRecorded,
+    VerifyError,
+    VerifyProcessFailed,
+)
 from penstock.errors.views import (
     ExportFormatError,
     KeyValueError,
@@ -246,6 +256,7 @@ __all__ = [
     "NotAcknowledged",
     "NotAnEvent",
     "NotAssigned",
+    "NothingRecorded",
     "OffsetOutOfRange",
     "OwnershipLost",
     "PartitionReadOnly",
@@ -301,6 +312,8 @@ __all__ = [
     "UnknownView",
     "UnknownViewColumn",
     "UntilError",
+    "VerifyError",
+    "VerifyProcessFailed",
     "ViewFunctionError",
     "ViewNameTaken",
     "ViewTaken",

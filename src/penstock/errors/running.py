@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.errors.base import PenstockError
 
 
@@ -21,9 +23,9 @@ class MergeOverflow(PenstockError):
             "  give the column room, such as sum(CAST(x AS DECIMAL(38, 0))), and rebuild the view"
         )
 
-    def in_column(self, column: str) -> MergeOverflow:
-        """The same, with the name of the column."""
-        return MergeOverflow(self.rule, self.type_name, self.row, column)
+    def in_column(self, column: str, rule: str) -> MergeOverflow:
+        """The same, with the name of the column and of its rule."""
+        return MergeOverflow(rule, self.type_name, self.row, column)
 
 
 class AggregateTypeError(PenstockError):
@@ -49,3 +51,34 @@ class AggregateOptionError(PenstockError):
         self.value = value
         self.expected = expected
         super().__init__(f"agg.{rule}: {option} cannot be {value!r}\n  expected: {expected}")
+
+
+class VerifyError(PenstockError):
+    """Something keeps verify from comparing."""
+
+
+class NothingRecorded(VerifyError):
+    """The log holds no records of the pipeline's topics, so all ways to run it would agree and nothing be shown."""
+
+    def __init__(self, pipeline: str, topics: Sequence[str], log: str) -> None:
+        self.pipeline = pipeline
+        self.topics = list(topics)
+        self.log = log
+        super().__init__(
+            f"verify: there is nothing to compare {pipeline!r} on\n"
+            f"  expected: recorded events in {', '.join(topics) or 'its topics'}; found: none in the log at {log}\n"
+            "  bring some in, such as with penstock load FILE --topic TOPIC, or name another log with --log"
+        )
+
+
+class VerifyProcessFailed(VerifyError):
+    """A process that verify started, to kill it later, ended by itself."""
+
+    def __init__(self, code: int, said: str) -> None:
+        self.code = code
+        self.said = said
+        last = "\n  ".join(said.strip().splitlines()[-15:])
+        super().__init__(
+            f"verify: a process that runs the pipeline ended with exit code {code}\n  {last}\n"
+            "  without --faults everything runs in one process"
+        )

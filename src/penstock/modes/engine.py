@@ -25,7 +25,7 @@ from penstock.upkeep.changelog import TOPIC_KEY, changelog_ddl, changelog_rows
 from penstock.upkeep.changes import KEY, difference
 from penstock.upkeep.compiled import CompiledView, compile_pipeline
 from penstock.views.catalog import Catalog, Generation
-from penstock.views.outbox import Relay, enqueue, waiting
+from penstock.views.outbox import Relay, enqueue, prepare, waiting
 from penstock.views.owner import Owner, own
 from penstock.views.store import Store, Transaction
 
@@ -180,21 +180,30 @@ class Engine:
 
 @contextmanager
 def open_engine(
-    pipeline: Pipeline, *, log: Log, store: Store, spark: SparkSession, is_silent: bool = False
+    pipeline: Pipeline,
+    *,
+    log: Log,
+    store: Store,
+    spark: SparkSession,
+    is_silent: bool = False,
+    views: Sequence[CompiledView] | None = None,
 ) -> Iterator[Engine]:
     """Makes missing topics, compiles the views and takes ownership; gives it back at the end.
 
-    With `is_silent` the log is only read, and must have the topics. PipelineProblems, PipelineOwned, SchemaRefused:
+    With `is_silent` the log is only read, and must have the topics. `views` are those of the pipeline where they were
+    compiled before. PipelineProblems, PipelineOwned, SchemaRefused:
     before anything is written.
     """
     if not is_silent:
         make_topics(pipeline, log)
-    compiled = {view.name: view for view in compile_pipeline(pipeline, spark)}
+    compiled = {view.name: view for view in (compile_pipeline(pipeline, spark) if views is None else views)}
     with own(store.engine, pipeline.name) as owner:
         for view in compiled.values():
             if view.spec.changelog and not is_silent:
                 ddl = changelog_ddl(view.shape.columns)
                 log.create(view.spec.changelog, ddl, key=TOPIC_KEY, exist_ok=True)
+                with store.transaction(owner) as tx:
+                    prepare(tx.connection, pipeline.name, log.topic(view.spec.changelog))
         sets = tuple(tuple(compiled[name] for name in names) for names in connected_sets(compiled))
         yield Engine(pipeline, log, store, spark, owner, sets, is_silent)
 

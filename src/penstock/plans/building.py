@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
+import pyspark
+
 from penstock.pipeline.place import Place
 
 if TYPE_CHECKING:
@@ -48,8 +50,10 @@ CLOCKS = {
 }
 """By qualified name, functions of C that read the clock or throw dice: what users know them as."""
 
-_DICE = (random.__file__, uuid.__file__)
-_FRAME_FILES = ("dataframe.py", "group.py", "readwriter.py")
+_CLOCK_MODULES = ("datetime", "time", "posix", "builtins", "random", "type")
+_CHANCE = getattr(random, "_inst", None)
+"""Whose methods the functions of `random` are; a `Random(seed)` of the user's own is as good as a constant."""
+_PYSPARK = os.path.join(os.path.dirname(pyspark.__file__), "sql") + os.sep
 _LIBRARIES = tuple(
     {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "purelib", "platlib")}
     | {os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep}
@@ -76,15 +80,16 @@ class Watch:
         if event == "c_call":
             name = getattr(argument, "__qualname__", "")
             module = getattr(argument, "__module__", None) or getattr(type(argument.__self__), "__module__", "")
-            if name in CLOCKS and module in ("datetime", "time", "_random", "posix", "builtins", "random", "type"):
+            is_seeded = module == "random" and argument.__self__ is not _CHANCE
+            if name in CLOCKS and module in _CLOCK_MODULES and not is_seeded:
                 place = _user_line(frame)
                 if place is not None:
                     self._note(CLOCKS[name], place, "clock")
-        elif (
-            event == "call"
-            and frame.f_code.co_filename.endswith(_FRAME_FILES)
-            and "pyspark" in frame.f_code.co_filename
-        ):
+        elif event == "call" and _is_chance(frame):
+            place = _user_line(frame.f_back) if frame.f_back is not None else None
+            if place is not None:
+                self._note(f"{frame.f_globals['__name__']}.{frame.f_code.co_name}()", place, "clock")
+        elif event == "call" and frame.f_code.co_filename.startswith(_PYSPARK):
             self._called(frame)
 
     def _called(self, frame: FrameType) -> None:
@@ -106,6 +111,13 @@ class Watch:
         found = Seen(what, place, kind)
         if found not in self.seen:
             self.seen.append(found)
+
+
+def _is_chance(frame: FrameType) -> bool:
+    file, name = frame.f_code.co_filename, frame.f_code.co_name
+    if file == random.__file__:
+        return frame.f_locals.get("self") is _CHANCE
+    return file == uuid.__file__ and name in ("uuid1", "uuid4")
 
 
 def build(spec: ViewSpec, frames: Mapping[str, DataFrame]) -> tuple[DataFrame, list[Seen]]:

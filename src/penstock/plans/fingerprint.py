@@ -49,6 +49,7 @@ def fingerprint(spec: ViewSpec, inputs: Mapping[str, Input], frame: DataFrame, p
 def canonical(text: str) -> str:
     """The text of a plan with its expression ids counted from 0 in the order in which they appear."""
     numbers: dict[str, int] = {}
+    text = re.sub(r"(CTERelation(?:Def|Ref)) (\d+)", r"\1 #\2", text)
     renumbered = re.sub(r"#(\d+)L?", lambda found: f"#{numbers.setdefault(found[1], len(numbers))}", text)
     return _ADDRESS.sub("", renumbered)
 
@@ -111,14 +112,27 @@ def _code(spec: ViewSpec, frame: DataFrame, plan: Node) -> Iterator[str]:
         yield code_of(spec.function)
 
 
-def _unpickled(command: bytes) -> str:
-    from pyspark.serializers import CloudPickleSerializer
+def functions_of(frame: DataFrame) -> Iterator[Any]:
+    """The Python functions of a frame's plan, as far as they can be loaded again."""
+    for command in _commands(frame):
+        try:
+            yield _function(command)
+        except Exception:
+            continue
 
+
+def _unpickled(command: bytes) -> str:
     try:
-        pickles: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
-        return code_of(pickles.loads(command)[0])
+        return code_of(_function(command))
     except Exception:  # What a user's function pickles into may need anything to be loaded again.
         return hashlib.sha256(command).hexdigest()
+
+
+def _function(command: bytes) -> Any:
+    from pyspark.serializers import CloudPickleSerializer
+
+    pickles: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
+    return pickles.loads(command)[0]
 
 
 def _commands(frame: DataFrame) -> Iterator[bytes]:

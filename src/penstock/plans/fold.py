@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.plans.decision import Fold, FoldColumn, Input
 from penstock.plans.row_wise import GENERATORS, ROW_WISE
 from penstock.plans.tree import Expression, Node, join_type, same, unaliased
-from penstock.plans.windows import is_session, time_window
+from penstock.plans.windows import is_session, time_window, time_windows
 from penstock.plans.words import in_words
 
 if TYPE_CHECKING:
@@ -70,17 +70,17 @@ FITS = {
 """By rule of `merge=`: the aggregates it is right for."""
 INSTEAD = {
     "Average": "agg.mean({0})",
-    "StddevSamp": "agg.variance({0})",
-    "StddevPop": "agg.variance({0})",
+    "StddevSamp": "agg.stddev({0})",
+    "StddevPop": "agg.stddev({0}, sample=False)",
     "VarianceSamp": "agg.variance({0})",
-    "VariancePop": "agg.variance({0})",
+    "VariancePop": "agg.variance({0}, sample=False)",
     "HyperLogLogPlusPlus": "agg.distinct({0})",
     "HllSketchAgg": "agg.distinct({0})",
-    "ApproximatePercentile": "agg.quantiles({0})",
-    "Percentile": "agg.quantiles({0})",
-    "PercentileCont": "agg.quantiles({0})",
-    "PercentileDisc": "agg.quantiles({0})",
-    "Median": "agg.quantiles({0})",
+    "ApproximatePercentile": "agg.quantiles({0}, [0.5])",
+    "Percentile": "agg.quantiles({0}, [0.5])",
+    "PercentileCont": "agg.quantiles({0}, [0.5])",
+    "PercentileDisc": "agg.quantiles({0}, [0.5])",
+    "Median": "agg.quantiles({0}, [0.5])",
     "First": "min_by(...) by a column that orders the rows",
     "Last": "max_by(...) by a column that orders the rows",
     "AnyValue": "min({0})",
@@ -92,7 +92,6 @@ INSTEAD = {
 _STATE = re.compile(r"__penstock_([a-z_]+)")
 _ROW_WISE_UDFS = {100, 101}
 """Python's eval types for functions that are called once for each row: batched, and batched over Arrow."""
-_FOLDED_BY = ("mean", "variance", "distinct", "quantiles")
 
 
 @dataclass(frozen=True)
@@ -284,6 +283,7 @@ class _Columns:
         self._text = text
         self._undo = undo
         self._grouping = aggregate.listed("groupingExpressions")
+        self._windows = time_windows(aggregate.child)
         self._named = {each.id: each for each in aggregate.listed("aggregateExpressions")}
         renamed = {
             each.id: unaliased(each)
@@ -334,8 +334,8 @@ class _Columns:
         bare = unaliased(made)
         if bare.kind == "GetStructField":
             inner = unaliased(bare.children[0])
-            if inner.is_attribute and bound_of(Expression(bare.kind, (inner,), bare.fields)) is not None:
-                bare = inner
+            if inner.is_attribute and inner.id in self._windows:
+                bare = inner  # All windows have the same length, so a bound tells the window.
         return next((number for number, each in enumerate(self._grouping) if same(each, bare)), None)
 
     def _repeats(self, missing: Expression, grouped: Mapping[str, int | None]) -> Refusal:
@@ -371,6 +371,9 @@ class _Columns:
             bad = [each for each in inside if each.children[0].kind not in IN_STATES or each.fields.get("isDistinct")]
             if bad:
                 return Refusal(f"{in_words(bad[0])} does not belong into a state of penstock.agg")
+            refusal = _first(each for whole in inside for child in whole.walk() for each in _argument(child))
+            if refusal is not None:
+                return refusal
             if self._undo:
                 return Refusal(f"agg.{state} cannot take a row back when a row of another view changes")
             return state
@@ -383,10 +386,9 @@ class _Columns:
                 return _not_merging(inner)
             return Refusal(f"{in_words(bare)} is computed from aggregates", "compute it in a view over this one")
         function = bare.children[0]
-        for child in (*function.children, *bare.children[1:]):
-            refusal = _first(_expression(child))
-            if refusal is not None:
-                return refusal
+        refusal = _first(_argument(bare))
+        if refusal is not None:
+            return refusal
         rule = AGGREGATES.get(function.kind)
         if rule is None or bare.fields.get("isDistinct"):
             return _not_merging(bare)
@@ -415,6 +417,13 @@ class _Columns:
         if self._undo and rule not in UNDONE:
             return Refusal(f"merge={{{name!r}: {rule!r}}} cannot take a row back when a row of another view changes")
         return rule
+
+
+def _argument(aggregate: Expression) -> Iterator[Refusal]:
+    """What in the arguments and the filter of an aggregate looks at more than its own row."""
+    if aggregate.kind == "AggregateExpression":
+        for child in (*aggregate.children[0].children, *aggregate.children[1:]):
+            yield from _expression(child)
 
 
 def is_try_sum(text: str, aggregate: Expression, named: Mapping[int | None, Expression]) -> bool:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 if TYPE_CHECKING:
@@ -50,9 +49,9 @@ def simple_name(node: Java) -> str:
 class Catalyst:
     """Spark's plans and expressions, made by hand. One for each session; any thread may use it."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
         self._session = spark._jsparkSession
-        self._spark: Any = spark
         self.jvm: Java = spark._jvm
         catalyst = self.jvm.org.apache.spark.sql.catalyst
         self.logical = catalyst.plans.logical
@@ -102,14 +101,17 @@ class Catalyst:
         `schema` spares a call where it is known.
         """
         plan.setAnalyzed()
-        found: Any = DataFrame(self._datasets.ofRows(self._session, plan), self._spark)
-        if schema is not None:
-            found._schema = schema
-        return found
+        return self._frame(self._datasets.ofRows(self._session, plan), schema)
 
     def checked_frame(self, plan: Java) -> DataFrame:
         """A frame of a plan made by hand, looked through by Spark's analyzer for what does not fit together."""
-        return DataFrame(self._datasets.ofRows(self._session, plan), self._spark)
+        return self._frame(self._datasets.ofRows(self._session, plan))
+
+    def _frame(self, dataset: Java, schema: StructType | None = None) -> DataFrame:
+        found = DataFrame(dataset, self._spark)
+        if schema is not None:
+            found._schema = schema  # Where PySpark itself keeps it.
+        return found
 
     def nodes(self, plan: Java) -> Iterator[Java]:
         """Every node of the plan, the root first; not the ones inside of subqueries."""
@@ -123,14 +125,14 @@ class Catalyst:
         return [leaf for each in (plan, *inner) for leaf in self.items(each.collectLeaves())]
 
     def replaced(self, plan: Java, pairs: Sequence[tuple[Java, Java]]) -> Java:
-        """The plan with nodes replaced, in subqueries too. From the leaves up: what was put in is not looked at again."""
+        """The plan with nodes replaced, in subqueries too; what was put in is not looked at again."""
         return plan.transformUpWithSubqueries(self.partial_function(pairs))
 
     def without_ctes(self, plan: Java) -> Java:
         """The plan with every WITH written out where it is used, by the rule that Spark's optimizer begins with."""
         if not any(simple_name(node) == "WithCTE" for node in self.nodes(plan)):
             return plan
-        return self.jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan)
+        return self.jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False, False).apply(plan)
 
     # --- leaves ---
 
@@ -161,19 +163,7 @@ class Catalyst:
         """One Arrow record batch, as an IPC message without its schema, as a frame of rows in the driver."""
         batches = self._iterators.single(message)
         rows = self._converters.toDataFrame(batches, self.java_schema(schema), self._session, "UTC", True, False)
-        found: Any = DataFrame(rows, self._spark)
-        found._schema = schema
-        return found
-
-    # --- results ---
-
-    def arrow_messages(self, rows: Java, schema: StructType) -> list[bytes]:
-        """Rows of the driver as Arrow record batches, each an IPC message without its schema."""
-        batches = self._converters.toBatchIterator(rows, self.java_schema(schema), 0, "UTC", True, False, None)
-        found = []
-        while batches.hasNext():
-            found.append(bytes(batches.next()))
-        return found
+        return self._frame(rows, schema)
 
     # --- expressions ---
 
@@ -209,11 +199,6 @@ class Catalyst:
     def in_one_task(self, plan: Java) -> Java:
         """`coalesce(1)`: rows in one partition need no exchange before an aggregation."""
         return self.logical.Repartition(1, False, plan)
-
-
-def read_message(message: bytes, schema: pa.Schema) -> pa.RecordBatch:
-    """The record batch in an IPC message that came without its schema."""
-    return pa.ipc.read_record_batch(pa.py_buffer(message), schema)
 
 
 def _companion(package: Java, name: str) -> Java:

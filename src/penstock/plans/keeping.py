@@ -198,7 +198,7 @@ class _View:
             return Keeping(
                 "redo", f"its key has the window {window.window!r}; {refusal.why}", refusal.advice, redo=window
             )
-        group = by_group(self._plan, meeting, columns, self._inputs)
+        group = by_group(self._plan, meeting, columns)
         if isinstance(group, Redo):
             words = "; ".join(f"{name}: {', '.join(each)}" for name, each in group.groups.items())
             return Keeping(

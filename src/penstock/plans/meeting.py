@@ -3,8 +3,8 @@
 A *band* is one column (or expression) of each changing input, such that the plan over all rows is the same as the plan
 over the rows of each value of the band, put together. Leaves start with a band for each of their columns. Going up,
 each node keeps the bands that it respects: an aggregation those among its grouping columns, OVER those among its
-partition columns, a join those pairs that its condition equates. A plan that respects two bands respects both at once, so
-all that remain at the top are the group, as fine as it can be.
+partition columns, a join those pairs that its condition equates. A plan that respects two bands respects both at once,
+so all that remain at the top are the group, as fine as it can be.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.plans.decision import Input
 from penstock.plans.fold import bound_of, changes
-from penstock.plans.tree import Expression, Node, conjuncts, join_type, unaliased
+from penstock.plans.tree import Expression, Node, conjuncts, join_type, same, unaliased
 from penstock.plans.windows import TimeWindow, quoted, time_window
 from penstock.plans.words import in_words
 
@@ -150,10 +150,12 @@ class _Walk:
         if node.kind == "Aggregate":
             grouping = node.listed("groupingExpressions")
             words = ", ".join(map(in_words, grouping)) or "nothing"
+            below = self._with_fields(below, grouping)
             kept = below.keeping(
-                _ids(grouping), f"it aggregates by {words}, which are not columns that all inputs share"
+                _ids(_numbered(grouping, grouping)),
+                f"it aggregates by {words}, which are not columns that all inputs share",
             )
-            return self._projected(kept, node.listed("aggregateExpressions"))
+            return self._projected(kept, _numbered(node.listed("aggregateExpressions"), grouping))
         if node.kind == "Window":
             over = node.listed("windowExpressions")
             words = in_words(unaliased(over[0])) if over else "OVER"
@@ -193,6 +195,16 @@ class _Walk:
                 bands += _fields(below.bands, unaliased(each), each.id)
         return replace(below, bands=bands)
 
+    def _with_fields(self, below: Meeting, grouping: Sequence[Expression]) -> Meeting:
+        """Bands for the fields of structs that stand among grouping expressions, under numbers of their own."""
+        bands = [*below.bands]
+        for number, each in enumerate(grouping):
+            if each.kind == "GetStructField":
+                own = _own_number(number)
+                bands = [replace(b, bounds=b.bounds | {own}) if b.window and _is_bound(each, b) else b for b in bands]
+                bands += _fields(below.bands, each, own)
+        return replace(below, bands=bands)
+
     def _expanded(self, node: Node, below: Meeting) -> Meeting:
         """The windows of a sliding window; of rollup and the like only what passes through."""
         output = node.outputs()
@@ -218,7 +230,8 @@ class _Walk:
             changing, kept = (left, "Right") if left.has_leaves else (right, "Left")
             if kind == "FullOuter" or kind == f"{kept}Outer" or (right.has_leaves and kind.startswith("Left")):
                 return both.none(f"a {kind} join keeps rows of the static side that no group owns")
-            return replace(both, bands=changing.bands)
+            pairs = [*_equated(node.listed("condition")), *equal] if is_inner else []
+            return replace(both, bands=[_with_equals(band, pairs) for band in changing.bands])
         pairs = [*_equated(node.listed("condition")), *(equal if is_inner else ())]
         both.is_restricted = True
         for one, other in pairs:
@@ -297,9 +310,28 @@ def _sees_batches(expression: Expression) -> bool:
 
 
 def _ids(expressions: Iterable[Expression]) -> list[int]:
-    """The attributes among expressions; for the start or the end of a window that of the window."""
-    found = [bound_of(each) or each for each in expressions]
-    return [each.id for each in found if each.is_attribute and each.id is not None]
+    """The attributes among expressions."""
+    return [each.id for each in expressions if each.is_attribute and each.id is not None]
+
+
+def _own_number(place: int) -> int:
+    """An id that Spark does not give, for a grouping expression that has none."""
+    return -1 - place
+
+
+def _numbered(named: Sequence[Expression], grouping: Sequence[Expression]) -> list[Expression]:
+    """Expressions with those that are fields of structs in the grouping replaced by attributes of their own numbers."""
+    found = []
+    for each in named:
+        made = unaliased(each)
+        place = next(
+            (n for n, group in enumerate(grouping) if made.kind == "GetStructField" and same(made, group)), None
+        )
+        if place is not None:
+            own = Expression("AttributeReference", (), {"name": made.name, "exprId": {"id": _own_number(place)}})
+            each = Expression("Alias", (own,), each.fields) if each.kind == "Alias" else own
+        found.append(each)
+    return found
 
 
 def _seen(band: Band, named: Sequence[Expression]) -> Band:
@@ -364,6 +396,12 @@ def _equated(condition: Sequence[Expression]) -> list[tuple[Expression, Expressi
         for each in conjuncts(whole)
         if each.kind in ("EqualTo", "EqualNullSafe")
     ]
+
+
+def _with_equals(band: Band, pairs: Sequence[tuple[Expression, Expression]]) -> Band:
+    """A band as it is seen where a static table was joined: in the columns of the table that equal it."""
+    equals = [other.id for pair in pairs for one, other in (pair, pair[::-1]) if one.id in band.visible]
+    return replace(band, visible=band.visible.union(each for each in equals if each is not None))
 
 
 def _joined(left: list[Band], right: list[Band], one: Expression, other: Expression, kind: str) -> list[Band]:

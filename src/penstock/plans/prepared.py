@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from penstock.plans.jvm import Catalyst, Java, analyzed, catalyst, simple_name
+from penstock.plans.jvm import Java, analyzed, catalyst, simple_name
 from penstock.plans.stand_in import mark_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ ROWS_IN_ONE_TASK_MAX = 50_000
 """Up to so many rows of the driver are aggregated by one task: an exchange costs more than a second core gains."""
 
 _OPAQUE = frozenset({"LogicalRDD", "ExternalRDD", "InMemoryRelation"})
-"""Leaves that hold rows, or a plan, of the moment they were made: a stand-in may be hidden inside."""
+"""Leaves that hold rows, or a plan, of the moment they were made: a stand-in may be hidden inside.
+
+Rows in the driver (LocalRelation) are as suspect where an input was not found: a function may have collected it.
+"""
 _ROWWISE = frozenset({"Project", "Filter", "Generate", "SubqueryAlias", "View", "Union", "LocalRelation", "Expand"})
 
 
@@ -29,7 +32,7 @@ class Prepared:
     """A frame built over stand-ins, and its copies over real rows.
 
     `over(frames)` gives the same rows as `build(frames)`. Where the leaves can be replaced the function is not called
-    again (`is_swapped`); in every other case `build` is called, which is slower and never wrong. Any thread may call it.
+    again (`is_swapped`); in every other case `build` is called, slower and never wrong. Any thread may call it.
     """
 
     def __init__(
@@ -43,10 +46,10 @@ class Prepared:
         self._maker = catalyst(frame.sparkSession)
         self._plan = analyzed(frame)
         self._schema = frame.schema
-        self._wanted = {name: found.schema for name, found in stand_ins.items()}
         self._leaves = self._find_leaves({mark_of(found): name for name, found in stand_ins.items()})
+        self._wanted = {name: stand_ins[name].schema for name in {name for _, name in self._leaves}}
         self._is_rowwise = all(simple_name(node) in _ROWWISE for node in self._maker.nodes(self._plan))
-        self.is_swapped = self._can_be_swapped()
+        self.is_swapped = self._can_be_swapped(all_used=len(self._wanted) == len(stand_ins))
 
     def over(self, frames: Mapping[str, DataFrame]) -> DataFrame:
         """The frame over these rows, one frame for each stand-in by its name.
@@ -74,19 +77,16 @@ class Prepared:
     def _find_leaves(self, names: Mapping[str, str]) -> list[tuple[Java, str]]:
         """Every leaf that stands for an input, also the copies of a self join and those in subqueries."""
         marked = [(leaf, self._maker.mark_of(leaf)) for leaf in self._maker.all_leaves(self._plan)]
-        return [(leaf, names[mark]) for leaf, mark in marked if mark in names]
+        return [(leaf, names[mark]) for leaf, mark in marked if mark is not None and mark in names]
 
-    def _can_be_swapped(self) -> bool:
-        """Whether each input was found, nothing can hide one, and after a trial no stand-in is left."""
+    def _can_be_swapped(self, *, all_used: bool) -> bool:
+        """Whether nothing can hide an input, and after a trial no stand-in is left."""
         maker = self._maker
-        leaves = maker.all_leaves(self._plan)
-        if any(simple_name(leaf) in _OPAQUE for leaf in leaves) or {name for _, name in self._leaves} != {*self._wanted}:
+        others = {simple_name(leaf) for leaf in maker.all_leaves(self._plan) if maker.mark_of(leaf) is None}
+        if others & _OPAQUE or ("LocalRelation" in others and not all_used):
             return False
         nothing = maker.logical.OneRowRelation()
-        try:
-            trial = maker.replaced(self._plan, [(leaf, nothing) for leaf, _ in self._leaves])
-        except Exception:
-            return False
+        trial = maker.replaced(self._plan, [(leaf, nothing) for leaf, _ in self._leaves])
         return all(maker.mark_of(leaf) is None for leaf in maker.all_leaves(trial))
 
 

@@ -22,7 +22,7 @@ def from_arrow(spark: SparkSession, table: pa.Table, schema: StructType) -> Data
     """The rows as a frame of exactly this schema, names, types and nullability included.
 
     Columns are taken by their position and must have the types that `arrow_schema(schema)` says, or be safe to cast.
-    The rows are in the driver's memory: for slices, not for whole logs. Raises pyarrow.ArrowInvalid where they do not fit.
+    They are held in the driver: for slices, not for whole logs. Raises pyarrow.ArrowInvalid where they do not fit.
     """
     if table.nbytes > BYTES_MAX or not schema.fields:
         return spark.createDataFrame(table, schema)

@@ -5,9 +5,9 @@ It is read from `toJSON`. What the JSON leaves out is found elsewhere: time and 
 py4j (`fingerprint.py`). Subqueries stand inside expressions and have plans of their own: `Expression.plan`.
 
 **How an input is recognised.** Each input of a view is handed to the user's function under an alias that nobody else
-would use (`marked`). The alias is a node of the plan and stays above the leaf wherever that goes: into a self join, which
-gives one side new attribute ids, into a temporary view, into a subquery. So a node `SubqueryAlias` of that name is the
-input, whatever stands below it.
+would use (`marked`). The alias is a node of the plan and stays above the leaf wherever that goes: into a self join, of
+which Spark gives one side new attribute ids, into a temporary view, into a subquery. So a node `SubqueryAlias` of that
+name is the input, whatever stands below it.
 """
 
 from __future__ import annotations
@@ -133,8 +133,9 @@ class Node:
 
 def plan_of(frame: DataFrame) -> Node:
     """The analyzed plan of a frame."""
-    found = json.loads(_analyzed(frame).toJSON())
-    return _node(iter(found))
+    text = _analyzed(frame).toJSON()
+    plan = _node(iter(json.loads(text)))
+    return _with_inlined(plan, {}) if ".WithCTE" in text else plan
 
 
 def text_of(frame: DataFrame) -> str:
@@ -198,6 +199,38 @@ def _flat(value: Any) -> Iterator[Expression]:
     elif isinstance(value, list):
         for each in value:
             yield from _flat(each)
+
+
+def _with_inlined(node: Node, definitions: dict[int, Node]) -> Node:
+    """The plan with `WITH name AS (...)` written out wherever the name stands, as Spark does when it optimizes."""
+    if node.kind == "WithCTE":
+        for each in node.children[:-1]:
+            definitions = {**definitions, each.fields["id"]: _with_inlined(each.child, definitions)}
+        return _with_inlined(node.children[-1], definitions)
+    if node.kind == "CTERelationRef" and node.fields["cteId"] in definitions:
+        child = definitions[node.fields["cteId"]]
+        renamed = [
+            each if each.id == number else Expression("Alias", (_attribute(number, name),), each.fields)
+            for each, (number, name) in zip(node.listed("output"), child.outputs(), strict=True)
+        ]
+        return Node("Project", (child,), {"projectList": renamed})
+    children = tuple(_with_inlined(child, definitions) for child in node.children)
+    fields = {name: _inlined_inside(value, definitions) for name, value in node.fields.items()}
+    return Node(node.kind, children, fields)
+
+
+def _inlined_inside(value: Any, definitions: dict[int, Node]) -> Any:
+    if isinstance(value, list):
+        return [_inlined_inside(each, definitions) for each in value]
+    if not isinstance(value, Expression):
+        return value
+    children = tuple(_inlined_inside(child, definitions) for child in value.children)
+    plan = _with_inlined(value.plan, definitions) if value.plan is not None else None
+    return Expression(value.kind, children, value.fields, plan)
+
+
+def _attribute(number: int, name: str) -> Expression:
+    return Expression("AttributeReference", (), {"name": name, "exprId": {"id": number}})
 
 
 def _node(rest: Iterator[dict[str, Any]]) -> Node:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.plans.tree import Expression
+from penstock.plans.tree import Expression, Node, unaliased
 
 _UNITS = ((86_400_000_000, "day"), (3_600_000_000, "hour"), (60_000_000, "minute"), (1_000_000, "second"))
 
@@ -64,6 +64,24 @@ def time_window(expression: Expression) -> TimeWindow | None:
     if offset is None or slide is None or time.id is None:
         return None
     return TimeWindow(time.id, time.name, duration, slide, offset)
+
+
+def time_windows(plan: Node) -> dict[int, TimeWindow]:
+    """By id of the attribute, the windows that are made in a plan, also under other names."""
+    found: dict[int, TimeWindow] = {}
+    for node in reversed([*plan.walk()]):
+        named = [(each.id, unaliased(each)) for each in node.listed("projectList")]
+        if node.kind == "Expand":
+            named = [
+                (number, each)
+                for row in (node.fields.get("projections") or [])[:1]
+                for (number, _), each in zip(node.outputs(), row, strict=False)
+            ]
+        for number, made in named:
+            window = found.get(made.id or 0) if made.is_attribute else time_window(made)
+            if window is not None and number is not None:
+                found[number] = window
+    return found
 
 
 def is_session(expression: Expression) -> bool:

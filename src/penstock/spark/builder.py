@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 LOG4J_FILE = Path(__file__).with_name("log4j2.properties")
 
-# The JVM says this of the vector module that Spark always asks for; it is no news and cannot be turned off.
-NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
+# The JVM says the first of the vector module that Spark always asks for, Spark's sketches say the second of a kind of
+# memory that they do not use here; neither is news, and neither can be turned off.
+NOISE = (
+    b"WARNING: Using incubator modules: jdk.incubator.vector\n",
+    b"Warning: Java versions > Java 11 can only operate in restricted mode where no off-heap operations are allowed!\n",
+)
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -101,7 +105,7 @@ def _prepare_environment(settings: SparkSettings) -> None:
 
 
 def _start_jvm(conf: SparkConf) -> JavaGateway:
-    """Starts the JVM with its standard error passed on line by line, except for the one line that is noise."""
+    """Starts the JVM with its standard error passed on line by line, except for the lines that are noise."""
     from pyspark.java_gateway import launch_gateway
 
     require_java()
@@ -116,5 +120,5 @@ def _start_jvm(conf: SparkConf) -> JavaGateway:
 def _pass_on(reading: int) -> None:
     with open(reading, "rb") as lines:
         for line in lines:
-            if line != NOISE:
+            if line not in NOISE:
                 os.write(2, line)

@@ -97,14 +97,14 @@ class FoldGroups:
         return pa.table(columns) if columns else pa.table({"_": pa.nulls(result.num_rows)})
 
     def _rows(self, names: pa.Table, keys: pa.Array, merged: pa.Table) -> pa.Table:
-        table = names
+        columns = {name: names.column(name) for name in names.schema.names}
         for name, rule in self.rules.items():
             values = (
                 rule.finish(one_array(merged.column(STATE.format(name)))) if rule.has_state else merged.column(name)
             )
-            table = table.append_column(name, values)
+            columns[name] = values
         hidden = {name: one_array(merged.column(name)) for name in self.shape.hidden.names}
-        return self.shape.rows(table, **hidden, **{KEY: keys})
+        return self.shape.rows(pa.table(columns), **hidden, **{KEY: keys})
 
 
 def new_frames(inputs: Inputs, step: Step, side: Side = "after") -> dict[str, DataFrame]:

@@ -49,7 +49,7 @@ def merge_rows(old: pa.Table | None, new: pa.Table, rules: Mapping[str, Rule]) -
         if rule.has_state and pa.types.is_struct(field.type):
             came = rule.compact(came)
         kept = pa.nulls(len(came), came.type) if old is None else _whole(old[field.name]).cast(came.type)
-        merged = merged.set_column(place, field.with_type(came.type), _apply(rule.merge, kept, came, field.name))
+        merged = merged.set_column(place, field.with_type(came.type), _apply(rule, rule.merge, kept, came, field.name))
     return merged
 
 
@@ -77,7 +77,7 @@ def unmerge_rows(
         kept = _whole(old[name])
         assert rule.subtract is not None, f"rule {rule.name!r} of column {name!r} has no way back"
         assert rule.undoes(kept.type), f"{rule.name} of {kept.type} is not exact: column {name!r}"
-        remaining = _apply(rule.subtract, kept, _whole(gone[name]).cast(kept.type), name)
+        remaining = _apply(rule, rule.subtract, kept, _whole(gone[name]).cast(kept.type), name)
         left = left.set_column(place, old.schema.field(place), remaining)
     for name, counted in counts.items():
         place = old.schema.get_field_index(name)
@@ -90,11 +90,11 @@ def unmerge_rows(
     return Unmerged(left, pc.equal(rows, 0))
 
 
-def _apply(function: Merge, kept: pa.Array, new: pa.Array, column: str) -> pa.Array:
+def _apply(rule: Rule, function: Merge, kept: pa.Array, new: pa.Array, column: str) -> pa.Array:
     try:
         return function(kept, new)
     except MergeOverflow as overflow:
-        raise overflow.in_column(column) from overflow.__cause__
+        raise overflow.in_column(column, rule.name) from overflow.__cause__
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:

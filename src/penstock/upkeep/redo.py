@@ -49,8 +49,8 @@ class RedoWindows:
             return (yield from self.whole.advance(step))
         shape, inputs = self.whole.shape, self.whole.inputs
         found = yield [each.over(_new_frames(inputs, step)) for each in self.windows]
-        touched = pa.concat_tables([table.select(["window"]) for table in found]).group_by("window").aggregate([])
-        if touched.num_rows == 0:
+        touched = _distinct([one_array(table.column("window")) for table in found])
+        if len(touched) == 0:
             self._keep(step)
             return Changes.none(shape.table(step.generation).schema)
         ranges = _ranges_of(touched)
@@ -67,13 +67,12 @@ class RedoWindows:
         self._keep(step)
         return difference(old, new)
 
-    def _groups(self, touched: pa.Table) -> pa.Array:
+    def _groups(self, touched: pa.StructArray) -> pa.Array:
         """The touched windows as the view's rows carry them: whole, or by their start."""
         assert self.whole.groups is not None
         own = self.whole.groups
-        windows = one_array(touched.column("window"))
         is_whole = pa.types.is_struct(own.kinds[0])
-        return own.of(pa.table({own.columns[0]: windows if is_whole else windows.field("start")}))
+        return own.of(pa.table({own.columns[0]: touched if is_whole else touched.field("start")}))
 
     def _rows(self, step: Step, name: str, each: TopicInput, ranges: list[tuple[int, int]]) -> pa.Table:
         """All rows of one topic in the touched windows: those kept, and those of the slice."""
@@ -215,9 +214,15 @@ def _new_frames(inputs: Inputs, step: Step) -> dict[str, DataFrame]:
     return {name: each.new(step) for name, each in inputs.items() if isinstance(each, TopicInput)}
 
 
-def _ranges_of(windows: pa.Table) -> list[tuple[int, int]]:
-    column = one_array(windows.column("window"))
-    starts, stops = (times_of(pa.table({"t": column.field(name)}), "t") for name in ("start", "end"))
+def _distinct(windows: list[pa.StructArray]) -> pa.StructArray:
+    """Each window once."""
+    every = pa.concat_arrays(windows)
+    sides = pa.table({name: every.field(name) for name in ("start", "end")}).group_by(["start", "end"]).aggregate([])
+    return pa.StructArray.from_arrays([one_array(sides.column(name)) for name in ("start", "end")], ["start", "end"])
+
+
+def _ranges_of(windows: pa.StructArray) -> list[tuple[int, int]]:
+    starts, stops = (times_of(pa.table({"t": windows.field(name)}), "t") for name in ("start", "end"))
     return joined_ranges(list(zip(starts.to_pylist(), stops.to_pylist(), strict=True)))
 
 

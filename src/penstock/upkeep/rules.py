@@ -74,27 +74,27 @@ class Rule:
 
 
 def _add(kept: pa.Array, new: pa.Array) -> pa.Array:
-    return pc.coalesce(_calculate("sum", pc.add_checked, kept, new), kept, new)
+    return pc.coalesce(_calculate(pc.add_checked, kept, new), kept, new)
 
 
 def _subtract(kept: pa.Array, gone: pa.Array) -> pa.Array:
-    return pc.coalesce(_calculate("sum", pc.subtract_checked, kept, gone), kept)
+    return pc.coalesce(_calculate(pc.subtract_checked, kept, gone), kept)
 
 
-def _calculate(rule: str, function: Merge, left: pa.Array, right: pa.Array) -> pa.Array:
+def _calculate(function: Merge, left: pa.Array, right: pa.Array) -> pa.Array:
     """Adds or subtracts within the column's own type; NULL where either side is NULL."""
     if not pa.types.is_decimal(left.type):
         try:
             return function(left, right)
         except pa.ArrowInvalid as failure:
-            raise MergeOverflow(rule, str(left.type), _first_overflow(function, left, right)) from failure
+            raise MergeOverflow("sum", str(left.type), _first_overflow(function, left, right)) from failure
     # 128 bits are full at 38 digits, and Arrow widens the result by one: there is room for it in 256.
     room = pa.decimal256(min(left.type.precision + 1, 75), left.type.scale)
     wide = function(left.cast(room), right.cast(room))
     try:
         return wide.cast(left.type)
     except pa.ArrowInvalid as failure:
-        raise MergeOverflow(rule, str(left.type), _first_unfit(wide, left.type)) from failure
+        raise MergeOverflow("sum", str(left.type), _first_unfit(wide, left.type)) from failure
 
 
 def _first_overflow(function: Merge, left: pa.Array, right: pa.Array) -> int:

@@ -58,9 +58,10 @@ class Runner:
     spark: SparkSession
     recorded: Recorded
     folder: Path
+    compiled: Sequence[CompiledView]
 
-    def batch(self, name: str) -> Run:
-        """Everything as a batch."""
+    def batch(self, name: str, *, is_new: bool = False) -> Run:
+        """Everything as a batch; `is_new` builds every view's plan anew, as another process would."""
 
         def build(engine: Engine, views: Sequence[CompiledView]) -> RunningSet:
             running = None
@@ -70,7 +71,7 @@ class Runner:
             engine.switch(running)
             return running
 
-        return self._run(Run(name, "batch"), build)
+        return self._run(Run(name, "batch"), build, is_new=is_new)
 
     def stream(self, name: str, cuts: Sequence[Cut], *, hurry: Hurry | None = None) -> Run:
         """A stream whose steps end at these cuts; of the first ones, as many as `hurry` leaves time for."""
@@ -96,7 +97,7 @@ class Runner:
         before = self._run(Run(name, "stream"), _taking(cuts[:at]), database, is_read=False)
         if before.errors:
             return before
-        run = self._run(Run(name, "stream"), _taking(cuts[at:]), database)
+        run = self._run(Run(name, "stream"), _taking(cuts[at:]), database, is_new=True)
         run.seconds = {view: before.seconds.get(view, 0.0) + each for view, each in run.seconds.items()}
         run.note = f"stopped after {at} of {len(cuts)} steps"
         return run
@@ -106,17 +107,22 @@ class Runner:
         return self._run(run, lambda engine, views: engine.open(views), database)
 
     @contextmanager
-    def engine(self, database: Path) -> Iterator[Engine]:
+    def engine(self, database: Path, *, is_new: bool) -> Iterator[Engine]:
         """An engine over a database of ours."""
+        views = None if is_new else self.compiled
         with (
             open_store(f"sqlite:{database}") as store,
-            open_engine(self.pipeline, log=self.log, store=store, spark=self.spark, is_silent=True) as engine,
+            open_engine(
+                self.pipeline, log=self.log, store=store, spark=self.spark, is_silent=True, views=views
+            ) as engine,
         ):
             yield engine
 
-    def _run(self, run: Run, advance: Advance, database: Path | None = None, *, is_read: bool = True) -> Run:
+    def _run(
+        self, run: Run, advance: Advance, database: Path | None = None, *, is_read: bool = True, is_new: bool = False
+    ) -> Run:
         """Takes each set by itself: what stops one says nothing of the others."""
-        with self.engine(database or self.folder / f"{_file_name(run.name)}.db") as engine:
+        with self.engine(database or self.folder / f"{_file_name(run.name)}.db", is_new=is_new) as engine:
             for views in engine.sets:
                 began = time.monotonic()
                 try:

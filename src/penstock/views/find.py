@@ -17,8 +17,7 @@ from penstock.errors import KeyValueError, UnknownViewColumn
 from penstock.views.catalog import Catalog, Generation, KnownView
 from penstock.views.keys import key_hashes
 from penstock.views.store import In, Snapshot, StoredTable
-from penstock.views.tables import Physical
-from penstock.views.values import is_window, to_plain
+from penstock.views.values import Physical, is_window, to_plain
 
 KEY = "_key"
 NULL = "NULL"
@@ -124,7 +123,7 @@ def row_of_key(snapshot: Snapshot, view: StoredView, key: Mapping[str, Any]) -> 
 
 
 def _compared(source: sa.TableClause, condition: Condition, dialect: str) -> sa.ColumnElement[bool]:
-    column = source.c[condition.column.name]
+    column: sa.ColumnElement[Any] = source.c[condition.column.name]
     if condition.value is None:
         return column.is_(None)
     if dialect == "sqlite":  # Where everything is a number, text or bytes.

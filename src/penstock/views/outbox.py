@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
+from penstock.clock import now_us
 from penstock.errors import PenstockError, RecordsRefused
 from penstock.events.encode import encode
 from penstock.log.log import Log
@@ -39,8 +40,8 @@ _Entry: TypeAlias = Row[Any, Any]
 def prepare(connection: Connection, pipeline: str, topic: Topic) -> None:
     """Enters a topic that the pipeline sends to: once at the start of a run, before anything is put in for it.
 
-    Ids go on above all that the log remembers of this pipeline, also where the database is a new one or was restored
-    from a copy: the log would take ids that were used before for repetitions.
+    Ids go on above all that the log remembers of this pipeline, also where the database was restored from a copy: the
+    log would take ids that were used before for repetitions. A topic that is not there yet needs no preparation.
     """
     producer = _producer(pipeline, topic.name)
     remembered = max((each.last_sequence(producer) or 0 for each in topic.partitions), default=0)
@@ -171,9 +172,13 @@ def _take_ids(connection: Connection, pipeline: str, topic: str, count: int) -> 
     """The first of so many ids, which nobody has had and nobody will have."""
     mine = (_I.pipeline == pipeline, _I.topic == topic)
     taken = connection.execute(update(OUTBOX_IDS).where(*mine).values(last_id=_I.last_id + count))
-    assert taken.rowcount == 1, f"topic {topic!r} of pipeline {pipeline!r} was not prepared"
-    last: int = connection.execute(select(_I.last_id).where(*mine)).scalar_one()
-    return last - count + 1
+    if taken.rowcount == 1:
+        last: int = connection.execute(select(_I.last_id).where(*mine)).scalar_one()
+        return last - count + 1
+    # Not prepared. By the clock, not from 1: the log may remember smaller ids of a database that was deleted.
+    first = now_us()
+    connection.execute(insert(OUTBOX_IDS).values(pipeline=pipeline, topic=topic, last_id=first + count - 1))
+    return first
 
 
 def _parts(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:

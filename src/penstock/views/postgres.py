@@ -137,9 +137,11 @@ class PostgresDatabase(Database):
             if parameters is not None:
                 compiled = text(sql).compile(dialect=self._readers.dialect)
                 statement, values = str(compiled), dict(parameters)
-            cursor = _driver(connection).cursor()
+            driver = _driver(connection)
+            driver.prepare_threshold = 0
+            cursor = driver.cursor()
             try:
-                # Prepared, for the server takes only one statement that way.
+                # Prepared, for the server takes only one statement that way: "COMMIT; DROP ..." is two.
                 cursor.execute(statement, values, prepare=True)
                 if cursor.description is None:
                     raise QueryRefused(sql, "it gives no rows")
@@ -218,7 +220,9 @@ class PostgresDatabase(Database):
 
     def _prepare(self, driver: Any, *, is_reader: bool) -> None:
         settings = ["SET TimeZone = 'UTC'", "SET DateStyle = 'ISO'", "SET extra_float_digits = 1"]
-        if not is_reader:
+        if is_reader:
+            settings.append("SET default_transaction_read_only = on")
+        else:
             settings.append(f"SET idle_in_transaction_session_timeout = {self._idle_ms}")
         for each in settings:
             driver.execute(each)
@@ -318,9 +322,11 @@ def _last_of_each(table: StoredTable, arrays: Sequence[pa.Array]) -> Sequence[pa
     """The rows without those that a later one replaces: PostgreSQL refuses to change a row twice in one statement."""
     primary = {each.name for name in table.primary for each in table.physical(name)}
     keys = [array for each, array in zip(table.columns, arrays, strict=True) if each.name in primary]
+    if len(keys) == 1 and pc.count_distinct(keys[0]).as_py() == len(keys[0]):
+        return arrays
     names = [f"k{n}" for n in range(len(keys))]
     numbered = pa.table([*keys, pa.array(range(len(keys[0])), pa.int64())], names=[*names, "row"])
-    last = numbered.group_by(names).aggregate([("row", "max")]).column("row_max")
+    last = numbered.group_by(names, use_threads=False).aggregate([("row", "max")]).column("row_max")
     if len(last) == len(keys[0]):
         return arrays
     chosen = pc.take(last, pc.array_sort_indices(last.combine_chunks())).combine_chunks()

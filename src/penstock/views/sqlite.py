@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Connection, and_, bindparam, create_engine, delete, literal_column, select, text
+from sqlalchemy import Connection, and_, bindparam, create_engine, delete, select, text
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
 from sqlalchemy.types import TypeEngine, UserDefinedType
@@ -233,8 +233,6 @@ class SqliteDatabase(Database):
             where = [and_(*conditions)] if conditions else []
             if verb == "delete":
                 statement: Any = delete(self.sql_table(table)).where(*where)
-            elif verb == "count":
-                statement = select(literal_column("count(*)")).select_from(self.sql_table(table)).where(*where)
             else:
                 statement = select(*(of[each.name] for each in columns)).where(*where)
             self._statements[key] = str(statement.compile(dialect=self._writers.dialect))

@@ -1,0 +1,376 @@
+"""All promises about the speed of pipelines, measured in one go.
+
+    python -m bench.pipeline [--json] [--quick] [--only NAME ...]
+
+Both sides of every ratio run on the same machine over the same log in turns, warmed up, medians of five. `--quick` uses
+fewer rows and rounds. The last line of `--json` is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from bench import structured_streaming
+from bench.pipeline_data import DDL, FILE_ROWS, events, filled_topic, strayed
+from penstock import Log, Pipeline
+from penstock.modes.batch import run_batch
+from penstock.modes.engine import Engine, open_engine
+from penstock.modes.running import RunningSet
+from penstock.modes.stream import Stop, run_stream
+from penstock.settings import SparkSettings
+from penstock.spark import session
+from penstock.views.store import Store, open_store
+
+AIMS = {
+    "batch_vs_plain": ("<=", 1.05),
+    "catch_up_vs_structured_streaming": (">=", 2.0),
+    "step_vs_structured_streaming": ("<=", 0.4),
+    "step_20_views_vs_1": ("<=", 4.0),
+    "latency_ms_p50": ("<=", 250.0),
+    "latency_ms_p99": ("<=", 600.0),
+    "redo_step_growth_window": ("<=", 1.5),
+    "redo_step_growth_join": ("<=", 1.5),
+}
+KEYS = 1000
+STEP_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured."""
+
+    rows: int = 10_000_000
+    rounds: int = 5
+    steps: int = 30
+    growth: tuple[int, ...] = (1_000_000, 10_000_000, 100_000_000)
+    seconds: float = 20.0
+
+    @staticmethod
+    def quick() -> Size:
+        return Size(2_000_000, 3, 12, (1_000_000, 4_000_000), 8.0)
+
+
+class Bench:
+    """One Spark session and one folder for all measurements."""
+
+    def __init__(self, folder: Path, spark: SparkSession, size: Size) -> None:
+        self.folder = folder
+        self.spark = spark
+        self.size = size
+        self._number = 0
+
+    @contextmanager
+    def engine(self, pipeline: Pipeline, log: Log) -> Iterator[tuple[Engine, Store]]:
+        """An engine over a new database."""
+        self._number += 1
+        path = self.folder / f"views{self._number}.db"
+        with (
+            open_store(f"sqlite:{path}") as store,
+            open_engine(pipeline, log=log, store=store, spark=self.spark) as engine,
+        ):
+            yield engine, store
+
+    # --- the promises ---
+
+    def batch_vs_plain(self) -> dict[str, float]:
+        """A folded view as a batch, and the same job by hand over the same files into the same kind of table."""
+        topic = filled_topic(self.folder / "batch", self.size.rows, KEYS)
+        files = [str(path) for path in sorted(topic.directory.glob("*/*.parquet"))]
+        schema = self.spark.read.parquet(*files).schema
+        answers = set()
+
+        def ours() -> None:
+            with self.engine(counting(), topic.log) as (engine, _):
+                [running] = run_batch(engine)
+                answers.add(running.generation.counters["counts_0"].rows)
+
+        def by_hand() -> None:
+            self._number += 1
+            target = structured_streaming.Target(self.folder / f"plain{self._number}.db")
+            target.write(structured_streaming.counts(self.spark.read.schema(schema).parquet(*files)))
+            answers.add(target.count()[0])
+
+        taken = in_turns({"ours": ours, "plain": by_hand}, self.size.rounds)
+        assert len(answers) == 1, answers
+        rate = self.size.rows / taken["ours"]
+        return {"batch_vs_plain": taken["ours"] / taken["plain"], "batch_rows_per_second": rate}
+
+    def catch_up_vs_structured_streaming(self) -> dict[str, float]:
+        """A windowed count per key, in steps of one file of half a million events each."""
+        topic = filled_topic(self.folder / "batch", self.size.rows, KEYS)
+        files = sorted(topic.directory.glob("*/*.parquet"))
+        expected = []
+
+        def ours() -> None:
+            with self.engine(counting(), topic.log) as (engine, store):
+                [running] = run_stream(engine, once=True, max_rows=FILE_ROWS)
+                [view] = running.views
+                table = store.read(view.shape.table(running.generation.number), columns=["hits"])
+                expected.append((table.num_rows, sum(table.column("hits").to_pylist())))
+
+        def streaming() -> None:
+            self._number += 1
+            expected.append(structured_streaming.catch_up(self.spark, files, self.folder / f"streaming{self._number}"))
+
+        taken = in_turns({"ours": ours, "streaming": streaming}, self.size.rounds)
+        assert len(set(expected)) == 1, set(expected)
+        return {
+            "catch_up_vs_structured_streaming": taken["streaming"] / taken["ours"],
+            "catch_up_rows_per_second": self.size.rows / taken["ours"],
+            "structured_streaming_rows_per_second": self.size.rows / taken["streaming"],
+        }
+
+    def step_vs_structured_streaming(self) -> dict[str, float]:
+        """The median of single steps of 1,000 events each."""
+        ours = statistics.median(self._small_steps(counting(), self.folder / "small"))
+        files = []
+        for number in range(self.size.steps):
+            path = self.folder / f"small{number}.parquet"
+            pq.write_table(events(number * STEP_ROWS, STEP_ROWS, KEYS), path)
+            files.append(path)
+        warm = self.size.steps // 3
+        sides = {
+            name: statistics.median(
+                structured_streaming.step_seconds(self.spark, files, self.folder / f"ss-{name}", tuned=name == "tuned")[
+                    warm:
+                ]
+            )
+            for name in ("tuned", "defaults")
+        }
+        return {
+            "step_vs_structured_streaming": ours / sides["tuned"],
+            "step_vs_structured_streaming_defaults": ours / sides["defaults"],
+            "step_ms": ours * 1000,
+            "structured_streaming_step_ms": sides["tuned"] * 1000,
+            "structured_streaming_defaults_step_ms": sides["defaults"] * 1000,
+        }
+
+    def step_20_views_vs_1(self) -> dict[str, float]:
+        """A step of 1,000 events with 20 views over one topic, against one view."""
+        medians = {
+            count: statistics.median(self._small_steps(counting(count), self.folder / f"views{count}"))
+            for count in (1, 5, 20)
+        }
+        return {
+            "step_20_views_vs_1": medians[20] / medians[1],
+            **{f"step_ms_{count}_views": seconds * 1000 for count, seconds in medians.items()},
+        }
+
+    def latency(self) -> dict[str, float]:
+        """From the append to the commit of the step that holds it, at 1,000 events a second into 1,000 keys."""
+        log = Log(self.folder / "latency", background=False)
+        with self.engine(counting(lateness="1000 days"), log) as (engine, _):
+            topic = log.topic("events")
+            appended: list[tuple[int, float]] = []
+            waits: list[float] = []
+            stop = Stop()
+
+            def on_step(_: object, running: RunningSet, __: int) -> None:
+                now, reached = time.monotonic(), running.fence.offsets["events"][0]
+                while appended and appended[0][0] <= reached:
+                    waits.append(now - appended.pop(0)[1])
+
+            def produce() -> None:
+                began = time.monotonic()
+                number = 0
+                while time.monotonic() - began < self.size.seconds:
+                    done = topic.append(events(number * 10, 10, KEYS))
+                    appended.append((done[0].first_offset + 10, time.monotonic()))
+                    number += 1
+                    time.sleep(max(0.0, began + number / 100 - time.monotonic()))
+                time.sleep(1)
+                stop()
+
+            producing = threading.Thread(target=produce)
+            producing.start()
+            run_stream(engine, on_step=on_step, stop=stop)
+            producing.join()
+        settled = sorted(waits[len(waits) // 4 :])
+        return {
+            "latency_ms_p50": settled[len(settled) // 2] * 1000,
+            "latency_ms_p99": settled[int(len(settled) * 0.99)] * 1000,
+        }
+
+    def redo_step_growth(self) -> dict[str, float]:
+        """A step of 1,000 events of views that are redone, on a long log against a short one; some events stray."""
+        sizes = (self.size.rows // 10, self.size.rows)
+        figures = {}
+        for name, pipeline in (("window", distinct_per_minute()), ("join", joined())):
+            medians = [self._redo_steps(pipeline, rows, self.folder / f"redo-{name}-{rows}") for rows in sizes]
+            figures[f"redo_step_growth_{name}"] = medians[1] / medians[0]
+            figures[f"redo_step_ms_{name}"] = medians[1] * 1000
+        return figures
+
+    def growth(self) -> dict[str, float]:
+        """What catching up costs as the log, and the number of keys, grow; and the memory of the driver."""
+        figures = {}
+        for rows in self.size.growth:
+            topic = filled_topic(self.folder / f"rows{rows}", rows, KEYS)
+            figures[f"catch_up_ns_per_row_{rows}"] = self._catch_up_ns(topic.log, rows)
+        for keys in (1_000, 100_000, 1_000_000):
+            topic = filled_topic(self.folder / f"keys{keys}", 3_600_000, keys)
+            figures[f"catch_up_ns_per_row_{keys}_keys"] = self._catch_up_ns(topic.log, 3_600_000)
+        figures["driver_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+        return figures
+
+    # --- helpers ---
+
+    def _catch_up_ns(self, log: Log, rows: int) -> float:
+        with self.engine(counting(), log) as (engine, _):
+            began = time.monotonic()
+            run_stream(engine, once=True)
+            return (time.monotonic() - began) / rows * 1e9
+
+    def _small_steps(self, pipeline: Pipeline, folder: Path) -> list[float]:
+        """How long steps of 1,000 events take, once warm."""
+        log = Log(folder, background=False)
+        with self.engine(pipeline, log) as (engine, _):
+            topic = log.topic("events")
+            running = [engine.open(views) for views in engine.sets]
+            taken = []
+            for number in range(self.size.steps + 10):
+                topic.append(events(number * STEP_ROWS, STEP_ROWS, KEYS))
+                began = time.monotonic()
+                for each in running:
+                    each.step(each.ends())
+                taken.append(time.monotonic() - began)
+            return taken[10:]
+
+    def _redo_steps(self, pipeline: Pipeline, rows: int, folder: Path) -> float:
+        topic = filled_topic(folder, rows, KEYS)
+        is_join = "others" in pipeline.topics
+        other = filled_topic(folder, rows, KEYS, name="others") if is_join else None
+        with self.engine(pipeline, topic.log) as (engine, _):
+            [running] = run_stream(engine, once=True)
+            running.fill_kept_rows()
+            taken = []
+            for number in range(self.size.steps // 2 + 5):
+                topic.append(strayed(rows + number * STEP_ROWS, STEP_ROWS, KEYS))
+                if other is not None:
+                    other.append(strayed(rows + number * STEP_ROWS, STEP_ROWS, KEYS, seed=2))
+                began = time.monotonic()
+                running.step(running.ends())
+                taken.append(time.monotonic() - began)
+        return statistics.median(taken[5:])
+
+
+def counting(views: int = 1, lateness: str = "10 minutes") -> Pipeline:
+    """So many windowed counts per key."""
+    app = Pipeline("counting")
+    app.topic("events", DDL, event_time="time", key="key", lateness=lateness)
+    for number in range(views):
+
+        def counts(events: DataFrame, number: int = number) -> DataFrame:
+            return structured_streaming.counts(events if number == 0 else events.filter(sf.col("key") % 20 != number))
+
+        app.view(key=["window", "key"], name=f"counts_{number}")(_bound(counts))
+    return app
+
+
+def _bound(function: Callable[..., DataFrame]) -> Callable[[DataFrame], DataFrame]:
+    """The function with a single parameter, as a view's function has it."""
+
+    def counts(events: DataFrame) -> DataFrame:
+        return function(events)
+
+    return counts
+
+
+def distinct_per_minute() -> Pipeline:
+    """A distinct count per minute, which has to be redone."""
+    app = Pipeline("distinct")
+    app.topic("events", DDL, event_time="time", key="key")
+
+    @app.view(key="window")
+    def users(events: DataFrame) -> DataFrame:
+        return events.groupBy(sf.window("time", "1 minute")).agg(sf.countDistinct("key").alias("users"))
+
+    return app
+
+
+def joined() -> Pipeline:
+    """Two topics, joined by key within a second."""
+    app = Pipeline("joined")
+    app.topic("events", DDL, event_time="time", key="key")
+    app.topic("others", DDL, event_time="time", key="key")
+
+    @app.view(key=["key", "time", "other"], within="key", horizon="1 second")
+    def pairs(events: DataFrame, others: DataFrame) -> DataFrame:
+        other = others.select("key", sf.col("time").alias("other"), sf.col("value").alias("other_value"))
+        near = sf.abs(sf.unix_micros("time") - sf.unix_micros("other")) <= 1_000_000
+        return (
+            events.join(other, "key").filter(near).groupBy("key", "time", "other").agg(sf.max("value").alias("value"))
+        )
+
+    return app
+
+
+def in_turns(sides: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+    """The median time of each side, after one round to warm up."""
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(rounds + 1):
+        for name, side in sides.items():
+            began = time.monotonic()
+            side()
+            if number:
+                taken[name].append(time.monotonic() - began)
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+MEASUREMENTS = (
+    "batch_vs_plain",
+    "catch_up_vs_structured_streaming",
+    "step_vs_structured_streaming",
+    "step_20_views_vs_1",
+    "latency",
+    "redo_step_growth",
+    "growth",
+)
+
+
+def measure(folder: Path, size: Size, only: list[str]) -> dict[str, float]:
+    spark = session(SparkSettings(master="local[2]", shuffle_partitions=2), name="bench")
+    bench = Bench(folder, spark, size)
+    figures: dict[str, float] = {}
+    for name in only or MEASUREMENTS:
+        found: dict[str, float] = getattr(bench, name)()
+        figures.update(found)
+        for figure, value in found.items():
+            print(f"{figure:44} {value:16,.3f}{verdict(figure, value)}", flush=True)
+    return figures
+
+
+def verdict(name: str, value: float) -> str:
+    sign, aim = AIMS.get(name, ("", 0.0))
+    is_met = value >= aim if sign == ">=" else value <= aim
+    return "" if not sign else f"  {sign} {aim:g}: {'met' if is_met else 'NOT MET'}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--quick", action="store_true", help="fewer rows and rounds")
+    parser.add_argument("--only", nargs="*", choices=MEASUREMENTS, default=[], help="just these")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=".", prefix="bench-") as folder:
+        figures = measure(Path(folder), Size.quick() if arguments.quick else Size(), arguments.only)
+    if arguments.json:
+        print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

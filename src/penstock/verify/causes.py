@@ -1,0 +1,241 @@
+"""Why a view may differ: a guess in plain words, with the line of the user's file that it points at.
+
+What differs between two batches does not repeat itself. What repeats itself and is right in one step and wrong in many
+depends on where the steps are cut. What stands in the plan, and what the view declares, says the rest.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipeline.definition import ViewSpec
+from penstock.pipeline.place import Place
+from penstock.plans.building import line_with
+from penstock.plans.fingerprint import functions_of
+from penstock.plans.rows import from_arrow
+from penstock.plans.tree import Expression, plan_of
+from penstock.upkeep.compiled import CompiledView
+from penstock.verify.compare import Example
+from penstock.verify.records import Touched
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+UNORDERED = {
+    "First": "first",
+    "Last": "last",
+    "AnyValue": "any_value",
+    "CollectList": "collect_list",
+    "CollectSet": "collect_set",
+    "ListAgg": "listagg",
+    "NthValue": "nth_value",
+    "MaxBy": "max_by",
+    "MinBy": "min_by",
+    "Mode": "mode",
+    "RowNumber": "row_number",
+    "Lag": "lag",
+    "Lead": "lead",
+}
+"""By Catalyst class: functions whose answer depends on the order of rows, wherever that is not fixed."""
+TIES = {"MaxBy", "MinBy", "Mode", "RowNumber", "Lag", "Lead"}
+"""Of these: those that have an order, which two rows may share."""
+PICKING = {"Deduplicate": "dropDuplicates", "GlobalLimit": "limit", "Tail": "tail", "Offset": "offset"}
+"""By node: what picks rows among others."""
+SKETCHES = {"HyperLogLogPlusPlus": "approx_count_distinct", "ApproximatePercentile": "percentile_approx"}
+_ADDING = {"Sum", "Average", "Corr", "ArrayAggregate", "CollectList", "PythonUDAF", "Percentile", "Median", "Product"}
+_ADDING_PARTS = ("Stddev", "Variance", "Cov", "Regr", "Skew", "Kurt", "InPandas", "InArrow")
+_CLOCKS = {"time", "time_ns", "monotonic", "perf_counter", "now", "utcnow", "today", "localtime", "gmtime"}
+_CHANCE = {"random", "randint", "randrange", "choice", "choices", "shuffle", "uniform", "gauss", "uuid1", "uuid4"}
+_SYSTEM = {"urandom", "environ", "getenv", "getpid", "open", "token_hex"}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A guess, and what to do about it."""
+
+    text: str
+    hint: str
+    place: Place
+    """The line that it points at; of the view, where no other is known."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of one view over all runs."""
+
+    repeats: bool
+    """Two batches gave the same rows."""
+    one_step: bool
+    """A stream of one step gave the rows of the batch."""
+    only_after_restart: bool
+    """Only runs that were stopped or killed gave others."""
+    upstream: Collection[str]
+    """Views it is made of that differ too."""
+
+
+def cause_of(view: CompiledView, seen: Seen, groups: Callable[[], str]) -> Cause:
+    """The likeliest cause of a difference. `groups` names, where that is known, the groups that met in one row."""
+    spec = view.spec
+    if seen.upstream:
+        names = ", ".join(seen.upstream)
+        return Cause(f"it is made of {names}, which differs too", f"repair {names} first", spec.place)
+    if not seen.repeats:
+        return _not_repeated(view)
+    for suspect in (*_unordered(view), *_declared(view, groups)):
+        return suspect
+    if seen.only_after_restart:
+        return Cause(
+            "only a run that was ended and continued gives other rows: something is remembered outside of the log",
+            "a function may depend on its arguments only, not on what the process has seen before",
+            spec.place,
+        )
+    what = "where steps are cut" if seen.one_step else "how it is computed, as a batch or step by step"
+    return Cause(
+        f"the answer depends on {what}, and it is kept by {view.keeping.how} ({view.keeping.why})",
+        'kept="whole" computes all of it again each time; if that agrees, please report this as an error of Penstock',
+        spec.place,
+    )
+
+
+def adds_floats(view: CompiledView) -> bool:
+    """Whether a view adds floating-point numbers up, so that their last digits depend on the order."""
+    plan = plan_of(view.frame)
+    kinds = {node.kind for node in plan.everywhere()} | {each.kind for each in _expressions(view)}
+    is_pandas = any(each.kind == "PythonUDF" and each.fields.get("evalType", 100) > 101 for each in _expressions(view))
+    return is_pandas or bool(kinds & _ADDING) or any(part in kind for kind in kinds for part in _ADDING_PARTS)
+
+
+def met(spec: ViewSpec, view: CompiledView, example: Example, touched: Touched | None, spark: SparkSession) -> str:
+    """The groups of `within=` whose rows met in one row of the view; empty where that cannot be told."""
+    if touched is None or view.keeping.redo is None:
+        return ""
+    found: dict[str, None] = {}
+    for name, expressions in view.keeping.redo.groups.items():
+        if name in touched.tables and touched.tables[name].num_rows:
+            schema = view.inputs[name].schema
+            rows = touched.tables[name].select(schema.names)
+            groups = from_arrow(spark, rows, schema).selectExpr(*expressions).distinct().limit(3).collect()
+            found.update(dict.fromkeys(_named(expressions, group) for group in groups))
+    if len(found) < 2:
+        return ""
+    return f"groups meet: rows of {' and '.join(found)} made the row {_named(tuple(example.key), example.key.values())}"
+
+
+def _named(names: Collection[str], values: Any) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in zip(names, values, strict=True))
+
+
+def _not_repeated(view: CompiledView) -> Cause:
+    """Two batches over the same records differ."""
+    spec = view.spec
+    for function in functions_of(view.frame):
+        found = next(_suspicious(getattr(function, "__code__", None)), None)
+        if found is not None:
+            word, place = found
+            return Cause(
+                f"two batches differ: the function {function.__name__}() uses {word}, which is not the same twice",
+                "a function may depend on its arguments only; use _arrived or the event time instead of the clock",
+                place,
+            )
+    for suspect in _unordered(view):
+        return Cause(f"two batches differ: {suspect.text}", suspect.hint, suspect.place)
+    udfs = sorted({f"{each.name}()" for each in _expressions(view) if each.kind in ("PythonUDF", "PythonUDAF")})
+    named = f" (it calls {', '.join(udfs)})" if udfs else ""
+    return Cause(
+        f"two batches over the same records differ: the function does not repeat itself{named}",
+        "look for a clock, random numbers, rows taken in no fixed order, or something remembered between calls",
+        spec.place,
+    )
+
+
+def _unordered(view: CompiledView) -> Iterator[Cause]:
+    """What in the plan depends on the order of rows."""
+    kinds = {each.kind for each in _expressions(view)}
+    for kind, word in UNORDERED.items():
+        if kind in kinds:
+            if kind in TIES:
+                text = f"{word}() chooses between rows that its order does not tell apart"
+                hint = "add columns to its order that do, such as _partition and _offset"
+            else:
+                text = f"{word}() takes rows in whatever order they come: it is on unordered rows"
+                hint = "use min_by, max_by or sort_array over a column that orders the rows, such as _offset"
+            yield Cause(text, hint, line_with(view.spec, word) or view.spec.place)
+    nodes = {node.kind for node in plan_of(view.frame).everywhere()}
+    for kind, word in PICKING.items():
+        if kind in nodes:
+            yield Cause(
+                f"{word} keeps any of several rows",
+                "say which one: row_number() over an order that tells all rows apart",
+                line_with(view.spec, word) or view.spec.place,
+            )
+    for kind, word in SKETCHES.items():
+        if kind in kinds:
+            yield Cause(
+                f"{word}() depends on how its rows are split over tasks",
+                "use agg.distinct or agg.quantiles of penstock.agg, which merge exactly",
+                line_with(view.spec, word) or view.spec.place,
+            )
+
+
+def _declared(view: CompiledView, groups: Callable[[], str]) -> Iterator[Cause]:
+    """What the view says of itself, and what may not be true."""
+    spec = view.spec
+    if spec.within:
+        said = "; ".join(", ".join(each) for each in spec.within.values())
+        yield Cause(
+            f"right in one step and wrong in many: within={said!r} says that rows of different groups never meet. "
+            + (groups() or "Rows of several groups make one row of the view: the groups meet"),
+            "name columns whose groups never meet in an aggregate, an OVER or a join; or leave within= out",
+            spec.place,
+        )
+    if spec.merge:
+        said = ", ".join(f"{name}: {rule}" for name, rule in spec.merge.items())
+        yield Cause(
+            f"right in one step and wrong in many: merge= ({said}) does not give what the function gives over all rows",
+            "leave merge= out; penstock plan says what merges by itself",
+            spec.place,
+        )
+    if spec.horizon is not None:
+        yield Cause(
+            f"right in one step and wrong in many: rows further apart than horizon={spec.horizon} belong together",
+            "make horizon= longer, or leave it out",
+            spec.place,
+        )
+
+
+def _expressions(view: CompiledView) -> Iterator[Expression]:
+    for node in plan_of(view.frame).everywhere():
+        for each in node.expressions():
+            yield from each.walk()
+
+
+def _suspicious(code: CodeType | None) -> Iterator[tuple[str, Place]]:
+    """Names in a function's code that do not depend on its arguments, and their lines."""
+    if code is None:
+        return
+    known: Mapping[str, str] = {
+        **dict.fromkeys(_CLOCKS, "the clock"),
+        **dict.fromkeys(_CHANCE, "chance"),
+        **dict.fromkeys(_SYSTEM, "what the machine says"),
+    }
+    for each in dis.get_instructions(code):
+        is_name = each.opname.startswith(("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "IMPORT_FROM"))
+        if is_name and each.argval in known:
+            line = (each.positions.lineno if each.positions is not None else None) or code.co_firstlineno
+            yield f"{known[str(each.argval)]} ({each.argval})", _place(code.co_filename, line)
+        if each.opname == "STORE_GLOBAL":
+            line = (each.positions.lineno if each.positions is not None else None) or code.co_firstlineno
+            yield f"a variable that it changes ({each.argval})", _place(code.co_filename, line)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _suspicious(constant)
+
+
+def _place(file: str, line: int) -> Place:
+    import linecache
+
+    return Place(file, line, linecache.getline(file, line).strip())

@@ -1,0 +1,220 @@
+"""verify: does a pipeline give the same rows however it is run?
+
+It is run over a recorded part of the log as a batch, as streams cut into steps of many sizes, stopped and continued,
+and as a batch once more; every view of every run is compared with the first batch.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from penstock.errors import NothingRecorded
+from penstock.log.log import Log
+from penstock.modes.topics import recorded_topics
+from penstock.pipeline.pipeline import Pipeline
+from penstock.plans.decision import Problem
+from penstock.upkeep.compiled import CompiledView, as_views, try_compile
+from penstock.verify.causes import Seen, adds_floats, cause_of, met
+from penstock.verify.compare import Comparison, compare
+from penstock.verify.cuts import Recorded
+from penstock.verify.killed import killed
+from penstock.verify.records import records_of
+from penstock.verify.report import Difference, Failure, Line, Report
+from penstock.verify.runs import Hurry, Run, Runner
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BATCH, AGAIN, ONE_STEP, TEN_STEPS, SINGLE = (
+    "batch",
+    "batch again",
+    "stream, one step",
+    "stream, ten steps",
+    "stream, single records",
+)
+STOPPED, KILLED = "stream, stopped and continued", "stream, killed and restarted"
+SINGLES = 100
+"""So many records are taken one by one at most."""
+SINGLES_SECONDS = 60.0
+"""For so long; the rest of them is then taken at once."""
+CHANCE_STEPS = (3, 8)
+"""How many steps a run with random cuts has: between these."""
+DIFFERENCES_MAX = 3
+"""So many rows of each view are shown."""
+
+
+def verify(
+    pipeline: Pipeline,
+    log: Log,
+    spark: SparkSession,
+    *,
+    cuts: int = 3,
+    faults: bool = False,
+    seed: int | None = None,
+    rows: int | None = None,
+    singles: int = SINGLES,
+    on_run: Callable[[Run], None] | None = None,
+) -> Report:
+    """Runs the pipeline over what the log holds now in every way there is, and compares all results with the batch.
+
+    `cuts`: how many streams with random cuts, which follow from `seed` (chosen and reported if None). `rows`: only the
+    first so many records along arrival. `faults`: also in processes of their own that are killed and restarted.
+    `singles`: how many records are taken one by one. `on_run` is told of each run when it is done.
+
+    The log is only read, and views are written to databases in a temporary folder. Results are held in memory.
+    NothingRecorded if there is nothing to compare; TopicDiffers if a topic is not what the pipeline defines.
+    """
+    seed = secrets.randbelow(1 << 32) if seed is None else seed
+    topics = recorded_topics(pipeline, log)
+    recorded = Recorded.of(topics, rows)
+    if not recorded.total:
+        raise NothingRecorded(pipeline.name, list(topics), str(log.root))
+    compiled, problems = try_compile(pipeline, spark)
+    runs: list[Run] = []
+    if compiled:
+        with tempfile.TemporaryDirectory(prefix="penstock-verify-") as folder:
+            runner = Runner(_only(pipeline, compiled), log, spark, recorded, Path(folder), compiled)
+            for run in _runs(runner, seed=seed, cuts=cuts, singles=singles, faults=faults):
+                runs.append(run)
+                if on_run is not None:
+                    on_run(run)
+    return _report(pipeline, compiled, problems, recorded, runs, seed, spark)
+
+
+def _runs(runner: Runner, *, seed: int, cuts: int, singles: int, faults: bool) -> Iterator[Run]:
+    recorded = runner.recorded
+    yield runner.batch(BATCH)
+    yield runner.batch(AGAIN, is_new=True)
+    yield runner.stream(ONE_STEP, [recorded.end])
+    yield runner.stream(TEN_STEPS, recorded.evenly(10))
+    for number in range(cuts):
+        random = Random(f"{seed} cut {number}")
+        yield runner.stream(
+            f"stream, random cuts {number + 1}", recorded.by_chance(random, random.randint(*CHANCE_STEPS))
+        )
+    first = list(recorded.one_by_one(singles))
+    if first:
+        rest = Recorded(recorded.topics, first[-1], recorded.end)
+        plan = [*first, *(rest.evenly(5) if rest.total else [])]
+        yield runner.stream(SINGLE, plan, hurry=Hurry(len(first), SINGLES_SECONDS))
+    steps = recorded.evenly(6)
+    yield runner.stopped(STOPPED, steps, Random(f"{seed} stop").randint(1, max(1, len(steps) - 1)))
+    if faults:
+        yield killed(runner, KILLED, recorded.evenly(10), Random(f"{seed} kill"))
+
+
+def _only(pipeline: Pipeline, compiled: Sequence[CompiledView]) -> Pipeline:
+    """The pipeline with those views only that can be run."""
+    names = {view.name for view in compiled}
+    same = copy(pipeline)
+    same.views = {name: spec for name, spec in pipeline.views.items() if name in names}
+    return same
+
+
+def _report(
+    pipeline: Pipeline,
+    compiled: Sequence[CompiledView],
+    problems: Sequence[Problem],
+    recorded: Recorded,
+    runs: Sequence[Run],
+    seed: int,
+    spark: SparkSession,
+) -> Report:
+    tolerant = _tolerant(compiled)
+    lines = _lines(compiled, runs, tolerant)
+    failures = [Failure("problem", each.view, each.place, each.message, each.hint, each.place) for each in problems]
+    differing: set[str] = set()
+    for view in compiled:
+        own = [line for line in lines if line.view == view.name]
+        if not all(line.agrees for line in own):
+            failures.append(_failure(view, own, runs, differing, recorded, spark))
+            differing.add(view.name)
+    known = {view.name for view in compiled} | {each.view for each in problems}
+    not_run = {name: "a view that it reads has a problem" for name in as_views(pipeline).views if name not in known}
+    notes = [f"{run.name}: {run.note}" for run in runs if run.note]
+    if recorded.removed:
+        notes.append(f"retention has removed {recorded.removed:,} records before; what is left was compared")
+    used = tuple(view.name for view in compiled if view.name in tolerant)
+    return Report(pipeline.name, seed, recorded.records, tuple(lines), tuple(failures), tuple(notes), used, not_run)
+
+
+def _tolerant(compiled: Sequence[CompiledView]) -> set[str]:
+    """Views that add floating-point numbers up, or are made of such."""
+    found: set[str] = set()
+    for view in compiled:
+        if adds_floats(view) or found & {*view.upstream}:
+            found.add(view.name)
+    return found
+
+
+def _lines(compiled: Sequence[CompiledView], runs: Sequence[Run], tolerant: set[str]) -> list[Line]:
+    lines = []
+    for run in runs:
+        for view in compiled:
+            seconds = run.seconds.get(view.name, 0.0)
+            error = run.errors.get(view.name)
+            comparison: Comparison | None = None
+            if view.name in run.rows and view.name in runs[0].rows:
+                sides = runs[0].rows[view.name], run.rows[view.name]
+                comparison = compare(*sides, view.spec.key, is_tolerant=view.name in tolerant)
+            elif error is None:
+                continue  # The batch failed: there is nothing to compare with.
+            told = "" if error is None else str(error)
+            lines.append(Line(run.name, run.mode, view.name, seconds, comparison, run is runs[0], told))
+    return lines
+
+
+def _failure(
+    view: CompiledView,
+    lines: Sequence[Line],
+    runs: Sequence[Run],
+    differing: set[str],
+    recorded: Recorded,
+    spark: SparkSession,
+) -> Failure:
+    by_run = {line.run: line for line in lines}
+    bad = [line for line in lines if not line.agrees]
+    differences = _differences(view, bad, recorded)
+    seen = Seen(
+        repeats=AGAIN not in by_run or by_run[AGAIN].agrees,
+        one_step=ONE_STEP not in by_run or by_run[ONE_STEP].agrees,
+        only_after_restart={line.run for line in bad} <= {STOPPED, KILLED},
+        upstream=[name for name in view.upstream if name in differing],
+    )
+    said = ", ".join(
+        f"{line.run} ({line.comparison.differing:,} rows)" if line.comparison else line.run for line in bad
+    )
+    error = next((run.errors[view.name] for run in runs if view.name in run.errors), None)
+    if error is not None and BATCH in {line.run for line in bad}:
+        culprit = getattr(error, "view", view.name)
+        hint = "" if culprit in (view.name, None) else f"it moves together with view {culprit!r}"
+        return Failure("error", view.name, view.spec.place, str(error), hint, runs=said)
+
+    def groups() -> str:
+        for each in differences:
+            found = met(view.spec, view, each.example, each.touched, spark)
+            if found:
+                return found
+        return ""
+
+    cause = cause_of(view, seen, groups)
+    text = cause.text if error is None else f"{cause.text}\n{error}"
+    kind = "difference" if differences or error is None else "error"
+    return Failure(kind, view.name, view.spec.place, text, cause.hint, cause.place, said, tuple(differences))
+
+
+def _differences(view: CompiledView, bad: Sequence[Line], recorded: Recorded) -> list[Difference]:
+    """Some rows of the first run that has any which differ."""
+    for line in bad:
+        if line.comparison is not None and line.comparison.examples:
+            examples = sorted(
+                line.comparison.examples, key=lambda each: ("different", "missing", "extra").index(each.kind)
+            )
+            return [Difference(line.run, each, records_of(view, each, recorded)) for each in examples[:DIFFERENCES_MAX]]
+    return []

@@ -1,0 +1,50 @@
+"""What Spark keeps to itself is still where `plans/jvm.py` looks for it; a newer Spark that moved it is named here."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.events.schema import parse_ddl, to_spark
+from penstock.plans.jvm import catalyst, simple_name
+
+pytestmark = pytest.mark.spark
+
+CATALYST = "org.apache.spark.sql.catalyst"
+METHODS = {
+    "org.apache.spark.sql.classic.Dataset$": ["ofRows"],
+    "org.apache.spark.sql.execution.arrow.ArrowConverters$": ["toDataFrame"],
+    f"{CATALYST}.plans.logical.LocalRelation": ["copy", "data", "output"],
+    f"{CATALYST}.plans.logical.LogicalPlan": ["setAnalyzed"],
+    f"{CATALYST}.plans.QueryPlan": ["transformUpWithSubqueries", "subqueriesAll"],
+    f"{CATALYST}.plans.logical.Aggregate": ["groupingExpressions", "aggregateExpressions", "hint", "copy"],
+    f"{CATALYST}.plans.logical.Window": ["partitionSpec"],
+    f"{CATALYST}.plans.logical.Expand": ["projections"],
+    f"{CATALYST}.plans.logical.Repartition": ["child"],
+    f"{CATALYST}.expressions.NamedExpression$": ["newExprId"],
+    f"{CATALYST}.expressions.Literal$": ["apply", "create"],
+    f"{CATALYST}.expressions.aggregate.AggregateExpression": ["copy", "resultId", "filter", "isDistinct"],
+    f"{CATALYST}.optimizer.InlineCTE": ["apply"],
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_spark_still_has(spark: SparkSession, name: str) -> None:
+    loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]
+    found = {method.getName() for method in loader.loadClass(name).getMethods()}
+    assert {*METHODS[name]} <= found
+
+
+def test_a_copy_of_a_leaf_keeps_its_mark(spark: SparkSession) -> None:
+    maker = catalyst(spark)
+    leaf = maker.marked_leaf(to_spark(parse_ddl("id int, who string")))
+    copy = leaf.newInstance()
+    assert not copy.output().head().exprId().equals(leaf.output().head().exprId())
+    assert maker.mark_of(copy) == maker.mark_of(leaf) is not None
+
+
+def test_a_map_is_a_rule(spark: SparkSession) -> None:
+    maker = catalyst(spark)
+    leaf = maker.marked_leaf(to_spark(parse_ddl("id int")))
+    plan = maker.replaced(maker.in_one_task(leaf), [(leaf, maker.logical.OneRowRelation())])
+    assert [simple_name(node) for node in maker.nodes(plan)] == ["Repartition", "OneRowRelation"]
