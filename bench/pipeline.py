@@ -29,7 +29,7 @@ from bench.pipeline_data import DDL, FILE_ROWS, events, filled_topic, strayed
 from penstock import Log, Pipeline
 from penstock.modes.batch import run_batch
 from penstock.modes.engine import Engine, open_engine
-from penstock.modes.running import RunningSet
+from penstock.modes.running import RunningSet, step_together
 from penstock.modes.stream import Stop, run_stream
 from penstock.settings import SparkSettings
 from penstock.spark import session
@@ -245,8 +245,7 @@ class Bench:
             for number in range(self.size.steps + 10):
                 topic.append(events(number * STEP_ROWS, STEP_ROWS, KEYS))
                 began = time.monotonic()
-                for each in running:
-                    each.step(each.ends())
+                step_together([(each, each.ends()) for each in running])
                 taken.append(time.monotonic() - began)
             return taken[10:]
 

@@ -2,15 +2,23 @@
 
 The way of an event, and of the folders:
 
-    events/     what they look like           ddl.py  encode.py  keys.py
-    produce/    they come in                  producer.py  sender.py  spill.py
-    log/        and are kept, in order        partition.py  segment.py  sealed.py  topic.py
-    consume/    and go out again              consumer.py  group.py
-    spark/      as DataFrames too             read.py  source.py  builder.py
-    load/       history, from files           loading.py
-    check/      is everything whole?          checking.py  repair.py
-    cli/        one file per command          topic.py  produce.py  consume.py
-    demo/       all of it at work             workers.py  count.py
+    events/      what they look like           ddl.py  encode.py  keys.py
+    produce/     they come in                  producer.py  sender.py  spill.py
+    log/         and are kept, in order        partition.py  segment.py  sealed.py  topic.py
+    consume/     and go out again              consumer.py  group.py
+    spark/       as DataFrames too             read.py  source.py  builder.py
+    pipeline/    what to compute               pipeline.py  definition.py  loading.py
+    plans/       how each view can be kept     keeping.py  fold.py  redo.py  prepared.py
+    upkeep/      how it is kept                step.py  fold.py  redo.py  whole.py  merge.py
+    aggregates/  and what merges               moments.py  theta.py  buckets.py
+    modes/       how to run it                 engine.py  batch.py  stream.py  run.py
+    views/       what people read              store.py  sqlite.py  postgres.py  owner.py
+    verify/      do all runs agree?            verify.py  compare.py  report.py
+    load/        history, from files           loading.py
+    check/       is the log whole?             checking.py  repair.py
+    cli/         one file per command          run.py  view.py  topic.py  produce.py
+    demo/        all of it at work             workers.py  count.py
+    errors/      what can go wrong             log.py  pipeline.py  views.py  modes.py
 """
 
 from __future__ import annotations
@@ -23,10 +31,11 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.log.log import Log
     from penstock.log.topic import Topic
+    from penstock.modes.run import run
     from penstock.pipeline.pipeline import Pipeline
     from penstock.produce.producer import Producer
 
-__all__ = ["Consumer", "Log", "PenstockError", "Pipeline", "Producer", "Topic", "agg"]
+__all__ = ["Consumer", "Log", "PenstockError", "Pipeline", "Producer", "Topic", "agg", "run"]
 
 _HOMES = {
     "Consumer": "penstock.consume.consumer",
@@ -36,6 +45,7 @@ _HOMES = {
     "Producer": "penstock.produce.producer",
     "Topic": "penstock.log.topic",
     "agg": "penstock.agg",
+    "run": "penstock.modes.run",
 }
 
 

@@ -17,6 +17,7 @@ from penstock.modes.engine import Engine, open_engine
 from penstock.modes.stream import run_stream
 from penstock.modes.topics import make_topics
 from penstock.pipeline.pipeline import Pipeline
+from penstock.upkeep.compiled import CompiledView, compile_pipeline
 from penstock.views.store import Store, open_store
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -32,6 +33,13 @@ class Lab:
         self.log = Log(folder / "log", background=False)
         self.topics = make_topics(pipeline, self.log)
         self._runs = 0
+        self._compiled: tuple[CompiledView, ...] | None = None
+
+    def compiled(self) -> tuple[CompiledView, ...]:
+        """The views of the pipeline, analysed once for all runs."""
+        if self._compiled is None:
+            self._compiled = compile_pipeline(self.pipeline, self.spark)
+        return self._compiled
 
     def append(self, topic: str, rows: Sequence[Mapping[str, Any]], arrived: Sequence[int] | None = None) -> None:
         """Adds events; `arrived` in microseconds says when each came, else they come now."""
@@ -44,9 +52,10 @@ class Lab:
     def engine(self, name: str | None = None, pipeline: Pipeline | None = None) -> Iterator[tuple[Engine, Store]]:
         """An engine over a database: a new one, or the one of that name."""
         self._runs += 1
+        views = self.compiled() if pipeline is None else None
         with (
             open_store(f"sqlite:{self.folder / (name or f'views{self._runs}')}.db") as store,
-            open_engine(pipeline or self.pipeline, log=self.log, store=store, spark=self.spark) as engine,
+            open_engine(pipeline or self.pipeline, log=self.log, store=store, spark=self.spark, views=views) as engine,
         ):
             yield engine, store
 

@@ -1,7 +1,7 @@
 """What `penstock check` finds in one view: each with the user's line, what is wrong and what to do."""
 
 # One case a line reads better than one case on eight.
-# ruff: noqa: E501, ISC004
+# ruff: noqa: E501, DTZ011
 
 from __future__ import annotations
 
@@ -19,8 +19,15 @@ from tests.plans.views import analysed
 pytestmark = pytest.mark.spark
 
 
+NUMBERS = iter(range(1_000_000))
+
+
 def counts(frame: DataFrame) -> DataFrame:
     return frame.groupBy("url").agg(sf.count("*").alias("n"))
+
+
+def access_counts(access: DataFrame) -> DataFrame:
+    return counts(access)
 
 
 def since(access: DataFrame) -> DataFrame:
@@ -35,7 +42,7 @@ PROBLEMS: dict[str, tuple[Any, Any, dict[str, Any], str, str]] = {
     "no such key": (lambda access: access, ["statsu"], {}, "key= names 'statsu'", "did you mean 'status'?"),
     "key of the log": (lambda access: access, ["_offset"], {}, "'_offset', which a view does not keep", "another name"),
     "two columns of one name": (lambda access: access.select("ip", sf.col("url").alias("ip")), None, {}, "two columns", "alias"),
-    "no key": (lambda access: counts(access), None, {}, "has no key", "key=['url']"),
+    "no key": (access_counts, None, {}, "has no key", "key=['url']"),
     "no key for a join": ("SELECT o.id FROM orders o JOIN payments p ON o.id = p.order_id", None, {}, "only row-wise", "key="),
     "grouping column not in the key": (
         lambda access: access.groupBy("url", "ip").agg(sf.count("*").alias("n")), ["url"], {}, "rows can repeat", "'ip'"),
@@ -81,8 +88,8 @@ PROBLEMS: dict[str, tuple[Any, Any, dict[str, Any], str, str]] = {
     "merge by another rule": ("SELECT url, max(ip) AS n FROM access GROUP BY url", ["url"], {"merge": {"n": "min"}},
                               "does not fit max(ip)", ""),
     "merge of nothing": (lambda access: access, ["ip"], {"merge": {"bytes": "sum"}}, "the view is row-wise", ""),
-    "merge of the key": (lambda access: counts(access), ["url"], {"merge": {"url": "max"}}, "part of the key", ""),
-    "merge of no column": (lambda access: counts(access), ["url"], {"merge": {"m": "sum"}}, "merge= names 'm'", "n"),
+    "merge of the key": (access_counts, ["url"], {"merge": {"url": "max"}}, "part of the key", ""),
+    "merge of no column": (access_counts, ["url"], {"merge": {"m": "sum"}}, "merge= names 'm'", "n"),
     "merge with HAVING": (lambda access: counts(access).filter("n > 3"), ["url"], {"merge": {"n": "sum"}},
                           "cannot be folded: HAVING", ""),
     "kept=redo": (lambda access: access.filter("ok"), ["ip"], {"kept": "redo"}, 'kept="redo"', "within="),
@@ -92,8 +99,6 @@ PROBLEMS: dict[str, tuple[Any, Any, dict[str, Any], str, str]] = {
     "within one input of two": ("SELECT o.id FROM orders o JOIN payments p ON p.paid > o.time", ["id"],
                                 {"within": {"orders": ("id",)}}, "nothing of the input 'payments'", "within="),
 }  # fmt: skip
-
-NUMBERS = iter(range(1_000_000))
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

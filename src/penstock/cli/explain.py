@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.options import Json, LogUrl, ViewsUrl, open_views, settings_of
-from penstock.cli.output import counted, in_cell, in_json, plain, print_json, print_table
+from penstock.cli.output import counted, delay_text, in_cell, in_json, plain, print_json, print_table, with_windows
 
 if TYPE_CHECKING:
     from penstock.upkeep.explain import Explanation, Record
@@ -71,7 +72,8 @@ def explain_row(
 
 
 def _print(found: Explanation, app: str) -> None:
-    print_table(list(found.row), [[in_cell(value) for value in found.row.values()]], title=found.view)
+    row = with_windows(found.row)
+    print_table(list(row), [[in_cell(value) for value in row.values()]])
     if found.records:
         columns = list(dict.fromkeys(name for each in found.records for name in each.values or ()))
         print()
@@ -84,17 +86,19 @@ def _print(found: Explanation, app: str) -> None:
             ],
         )  # fmt: skip
     if found.records_total:
-        print(f"\nmade of {_of(found.records_total, len(found.records), 'record')}: {found.how}")
+        records = counted(found.records_total, "record")
+        print(f"\nmade of {records}: {found.how}{_rest(found.records_total, found.records)}")
     if found.upstream_total:
-        print(f"\nmade of {_of(found.upstream_total, len(found.upstream), 'row')} of other views: {found.how}")
+        rows = counted(found.upstream_total, "row")
+        print(f"\nmade of {rows} of other views: {found.how}{_rest(found.upstream_total, found.upstream)}")
         for command in _next(found, app):
             print(f"  {command}")
     for note in found.notes:
         print(f"\n{note}")
 
 
-def _of(total: int, shown: int, noun: str) -> str:
-    return counted(total, noun) + (f", the first {shown:,} are listed" if shown < total else "")
+def _rest(total: int, shown: Sequence[object]) -> str:
+    return f"; the first {len(shown):,} are listed" if len(shown) < total else ""
 
 
 def _next(found: Explanation, app: str) -> list[str]:
@@ -108,7 +112,7 @@ def _next(found: Explanation, app: str) -> list[str]:
 
 
 def _late(record: Record) -> str | None:
-    return None if record.late_by is None else str(record.late_by)
+    return None if record.late_by is None else delay_text(record.late_by)
 
 
 def _document(found: Explanation, app: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.options import Json, LogUrl, open_log
-from penstock.cli.output import counted, in_cell, in_json, plain, print_json, print_table
+from penstock.cli.output import counted, delay_text, in_cell, in_json, plain, print_json, print_table
 
 if TYPE_CHECKING:
     from penstock.log.late import LateEvent
@@ -56,18 +56,13 @@ def late(
     print_table(
         ["partition", "offset", "arrived", "event time", "late by", *columns],
         [
-            (each.partition, each.offset, in_json(each.arrived), in_json(each.event_time), _by(each),
+            (each.partition, each.offset, in_json(each.arrived), in_json(each.event_time), delay_text(each.delay),
              *(in_cell(each.columns[name]) for name in columns))
             for each in events
         ],
     )  # fmt: skip
     more = f", the last {len(events):,} are shown" if total > len(events) else ""
     print(f"\n{counted(total, 'event')} of {topic} came later than the {lateness} allowed{more}")
-
-
-def _by(event: LateEvent) -> str:
-    seconds = event.delay.total_seconds()
-    return str(event.delay).partition(".")[0] if seconds >= 60 else f"{seconds:.3f} s"
 
 
 def _document(event: LateEvent) -> dict[str, Any]:

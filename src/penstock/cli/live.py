@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -17,6 +17,7 @@ from penstock.cli.output import counted, moment
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from penstock.errors import StoreUnavailable
     from penstock.modes.lag import TopicLag
     from penstock.modes.running import RunningSet, StepReport
     from penstock.upkeep.compiled import CompiledView
@@ -25,6 +26,8 @@ RATE_SECONDS = 10.0
 """Records per second are those of the last so many seconds."""
 LINE_SECONDS = 5.0
 REFRESHES_PER_SECOND = 2
+SAID_MAX = 3
+"""So many of the last messages stay under the table."""
 COLUMNS = ("view", "kept", "rows", "records/s", "behind", "seconds behind", "late", "corrected", "step")
 
 
@@ -52,23 +55,34 @@ class Watch:
         self._sets: list[RunningSet] = []
         self._steps: dict[str, deque[tuple[float, int]]] = {}
         self._seconds: dict[str, float] = {}
-        self.records = 0
+        self._starts: dict[str, dict[str, int]] = {}
         self.steps = 0
+
+    @property
+    def records(self) -> int:
+        """How far the run has come in all topics together; a record that several sets of views read counts once."""
+        ways: dict[str, int] = {}
+        for each in self._sets:
+            for topic, reached in _reached(each).items():
+                ways[topic] = max(ways.get(topic, 0), reached - self._starts[each.name].get(topic, 0))
+        return sum(ways.values())
 
     def opened(self, running: Sequence[RunningSet]) -> None:
         self._sets = list(running)
+        self._starts = {each.name: _reached(each) for each in running}
         self._steps = {each.name: deque(maxlen=1000) for each in running}
 
     def stepped(self, report: StepReport) -> None:
         self._steps[report.set].append((time.monotonic(), report.rows))
         self._seconds[report.set] = report.seconds
-        self.records += report.rows
         self.steps += 1
 
-    def now(self) -> list[ViewNow]:
-        """All views as they are now, with how far they are behind the log at this moment."""
+    def now(self, sets: Collection[str] | None = None) -> list[ViewNow]:
+        """All views, or those of some sets, as they are now: with how far they are behind the log at this moment."""
         found = []
         for each in self._sets:
+            if sets is not None and each.name not in sets:
+                continue
             lags = _lags(each)
             generation = each.generation
             for view in each.views:
@@ -122,6 +136,12 @@ class Display:
         """One step is stored."""
         self.watch.stepped(report)
 
+    def waits(self, error: StoreUnavailable, seconds: float) -> None:
+        """The database is away; the run tries again after so many seconds."""
+        from penstock.modes.patience import retry_text
+
+        self.say(retry_text(error, seconds))
+
     def say(self, text: str) -> None:
         """Something that people should know."""
         print(text, file=sys.stderr, flush=True)
@@ -162,33 +182,33 @@ class Screen(Display):
         from rich.console import Group
         from rich.text import Text
 
-        return Group(views_table(self._title, self.watch), *(Text(text) for text in self._said))
+        return Group(views_table(self._title, self.watch), *(Text(text) for text in self._said[-SAID_MAX:]))
 
 
 class Lines(Display):
-    """One line per view every few seconds, as long as something happens."""
+    """One line per view every few seconds, for views that took a step since."""
 
     def __init__(self, seconds: float = LINE_SECONDS) -> None:
         super().__init__()
         self._seconds = seconds
-        self._due = 0.0
-        self._printed_steps = 0
+        self._due = time.monotonic() + seconds
+        self._moved: set[str] = set()
 
     def stepped(self, report: StepReport, running: RunningSet, left: int) -> None:
         super().stepped(report, running, left)
+        self._moved.add(report.set)
         if time.monotonic() >= self._due:
             self._print()
 
     def close(self) -> None:
-        if self.watch.steps > self._printed_steps:
-            self._print()
+        self._print()
 
     def _print(self) -> None:
         self._due = time.monotonic() + self._seconds
-        self._printed_steps = self.watch.steps
         at = datetime.now(UTC).strftime("%H:%M:%S")
-        for each in self.watch.now():
+        for each in self.watch.now(self._moved):
             print(f"{at} {line_of(each)}", flush=True)
+        self._moved.clear()
 
 
 class JsonLines(Display):
@@ -196,7 +216,7 @@ class JsonLines(Display):
 
     def stepped(self, report: StepReport, running: RunningSet, left: int) -> None:
         super().stepped(report, running, left)
-        now = {each.view: each for each in self.watch.now()}
+        now = {each.view: each for each in self.watch.now([report.set])}
         document = {
             "event": "step",
             "records": report.rows,
@@ -232,9 +252,9 @@ def views_table(title: str, watch: Watch) -> Table:
 
 def line_of(now: ViewNow) -> str:
     """One view at one moment, as one line."""
-    _, kept, rows, rate, behind, seconds, late, corrected, step = _cells(now)
+    _, kept, _, rate, behind, seconds, late, corrected, step = _cells(now)
     return (
-        f"{now.view} ({kept}): {rows} rows, {rate} records/s, {behind} behind ({seconds}), {late} late, "
+        f"{now.view} ({kept}): {counted(now.rows, 'row')}, {rate} records/s, {behind} behind ({seconds}), {late} late, "
         f"{corrected} corrected, step {step}"
     )
 
@@ -263,6 +283,13 @@ def _document(now: ViewNow, report: StepReport) -> dict[str, Any]:
         "behind": now.behind,
         "seconds_behind": None if now.seconds_behind is None else round(now.seconds_behind, 3),
     }
+
+
+def _reached(running: RunningSet) -> dict[str, int]:
+    """How many records of each topic are below the fence of a set."""
+    starts = {name: sum(topic.start().values()) for name, topic in running.topics.items()}
+    found = {topic: sum(offsets.values()) for topic, offsets in running.fence.offsets.items()}
+    return {**starts, **found}
 
 
 def _lags(running: RunningSet) -> dict[str, TopicLag] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,16 @@ def rate_text(count: float, seconds: float) -> str:
     return f"{count / seconds:,.0f}/s" if seconds > 0 else "-"
 
 
+def delay_text(delay: timedelta) -> str:
+    """How long something took, for people.
+
+    >>> delay_text(timedelta(seconds=1.5)), delay_text(timedelta(days=2, minutes=3))
+    ('1.500 s', '2 days, 0:03:00')
+    """
+    seconds = delay.total_seconds()
+    return str(delay).partition(".")[0] if seconds >= 60 else f"{seconds:.3f} s"
+
+
 def moment(us: int | None) -> str | None:
     """A time in UTC: None stays None.
 
@@ -113,6 +123,17 @@ def in_json(value: Any) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def with_windows(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row in which each window is two columns, as in the database."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, dict) and list(value) == ["start", "end"]:
+            found |= {f"{name}_start": value["start"], f"{name}_end": value["end"]}
+        else:
+            found[name] = value
+    return found
 
 
 def in_cell(value: Any) -> Any:

@@ -72,7 +72,7 @@ def run(
             with display:
                 done = run_stream(
                     engine, once=once, until=until, max_rows=max_rows, trigger=pause,
-                    on_open=display.opened, on_step=display.stepped, stop=stop,
+                    on_open=display.opened, on_step=display.stepped, on_retry=display.waits, stop=stop,
                 )  # fmt: skip
             _tell_stream(done, display, time.monotonic() - began, was_stopped=signals.is_asked, as_json=as_json)
     except StoppedEarly:
@@ -98,7 +98,8 @@ def batch(
     signals.begun(lambda: cancel_jobs(engine.spark, over))
     done: list[RunningSet] = []
     chosen = engine.sets if sets is None else sets
-    began, records = time.monotonic(), 0
+    began = time.monotonic()
+    read: dict[str, int] = {}
     try:
         with batch_display(engine, max_rows or BATCH_ROWS, as_json=as_json) as display:
 
@@ -111,13 +112,16 @@ def batch(
                 if signals.is_asked:
                     raise _Abandoned
                 topics = {name: engine.log.topic(name) for view in views for name in view.topics}
-                ends, starts = reached(until, topics), {name: topic.start() for name, topic in topics.items()}
-                total = sum(max(end - starts[name][n], 0) for name, each in ends.items() for n, end in each.items())
-                display.begun([view.name for view in views], total)
+                ends = reached(until, topics)
+                counts = {
+                    name: sum(max(ends[name][number] - start, 0) for number, start in topic.start().items())
+                    for name, topic in topics.items()
+                }
+                display.begun([view.name for view in views], sum(counts.values()))
                 done += run_batch(
                     engine, until=until, sets=[views], max_rows=max_rows, on_progress=progressed, allow_loss=allow_loss
                 )
-                records += total
+                read |= counts  # By topic: a record that several sets of views read counts once.
     except Exception as error:
         if not signals.is_asked:
             raise
@@ -125,7 +129,7 @@ def batch(
         return
     finally:
         over.set()
-    _tell_batch(done, records, time.monotonic() - began, as_json=as_json)
+    _tell_batch(done, sum(read.values()), time.monotonic() - began, as_json=as_json)
 
 
 class _Abandoned(Exception):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.options import Json, LogUrl, ViewsUrl, is_terminal, open_views, settings_of
-from penstock.cli.output import bytes_text, counted, in_cell, moment, plain, print_json, print_table
+from penstock.cli.output import bytes_text, counted, in_cell, moment, plain, print_json, print_table, with_windows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -270,13 +270,9 @@ def _shown(view: StoredView, rows: pa.Table, closed_us: int | None) -> list[dict
     found = []
     topics = view.known.details.get("topics", ())
     for row, closed in zip(rows.to_pylist(maps_as_pydicts="lossy"), _closed(view, rows, closed_us), strict=True):
-        shown: dict[str, Any] = {} if view.known.key is not None else {"_record": str(unpacked(row["_key"], topics))}
-        for column in view.known.schema.names:
-            if column in view.windows:
-                window = row[column] or {"start": None, "end": None}
-                shown |= {f"{column}_start": window["start"], f"{column}_end": window["end"]}
-            else:
-                shown[column] = row[column]
+        record = {} if view.known.key is not None else {"_record": str(unpacked(row["_key"], topics))}
+        row |= {name: row[name] or {"start": None, "end": None} for name in view.windows}
+        shown = with_windows({**record, **{name: row[name] for name in view.known.schema.names}})
         found.append(shown if closed is None else {**shown, "closed": "yes" if closed else "no"})
     return found
 

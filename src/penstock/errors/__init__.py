@@ -68,7 +68,8 @@ PenstockError
 │   ├── StoreUrlError            the address of the database is not one we know
 │   ├── StoreTooOld              the database is older than what keeps views safely
 │   ├── StoreUnavailable         the database cannot be reached, is busy, or went away
-│   │   └── StoreFull            no space is left where it is
+│   │   ├── StoreFull            no space is left where it is
+│   │   └── FenceMoved           a commit whose answer was lost came through after all
 │   ├── RowsRefused              rows break a rule of their table
 │   ├── QueryRefused             a query cannot be run, or would change something
 │   ├── KeyValueError            a value cannot be one of the key's columns
@@ -200,6 +201,7 @@ from penstock.errors.running import (
 )
 from penstock.errors.views import (
     ExportFormatError,
+    FenceMoved,
     KeyValueError,
     NoSuchRow,
     OwnershipLost,
@@ -233,6 +235,7 @@ __all__ = [
     "DefinitionError",
     "DurationError",
     "ExportFormatError",
+    "FenceMoved",
     "FileChanged",
     "FileColumnsError",
     "FileFormatError",

@@ -140,6 +140,23 @@ class StoreFull(StoreUnavailable):
         self.args = (text,)
 
 
+class FenceMoved(StoreUnavailable):
+    """The views are further than this run believes. Nothing of the transaction was stored."""
+
+    def __init__(self, pipeline: str, set_name: str, number: int) -> None:
+        self.pipeline = pipeline
+        self.set_name = set_name
+        self.number = number
+        super().__init__(f"of pipeline {pipeline!r}", "its fence has moved")
+        text = (
+            f"views: the fence of view {set_name!r} of pipeline {pipeline!r} (generation {number}) has moved\n"
+            "  expected: the fence that this step began at; found: another, or the generation is gone\n"
+            "  nothing of this step was stored; a commit whose answer was lost came through after all\n"
+            "  a stream goes on from there by itself; else start a new run"
+        )
+        self.args = (text,)
+
+
 class ViewNameTaken(ViewsError):
     """Something that Penstock did not make has the name of a view already."""
 

@@ -24,6 +24,7 @@ from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
 from penstock.upkeep.changelog import TOPIC_KEY, changelog_ddl, changelog_rows
 from penstock.upkeep.changes import KEY, difference
 from penstock.upkeep.compiled import CompiledView, compile_pipeline
+from penstock.upkeep.fold import STATE
 from penstock.views.catalog import Catalog, Generation
 from penstock.views.outbox import Relay, enqueue, prepare, waiting
 from penstock.views.owner import Owner, own
@@ -31,6 +32,9 @@ from penstock.views.store import Store, Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+STATE_ROWS = 2_000_000
+"""The most records of a step whose aggregates bring their values to the driver."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +83,25 @@ class Engine:
             return running
         return self._running(views, live)
 
+    def reread(self, running: RunningSet) -> None:
+        """Takes a set back to what is stored of it: after an error its last commit may or may not have come through."""
+        with self.store.snapshot() as snapshot:
+            stored = Catalog(snapshot.connection).read_generation(
+                self.pipeline.name, running.generation.set, running.generation.number
+            )
+        if stored is not None:
+            running.generation = stored
+
     def new(self, views: Sequence[CompiledView]) -> RunningSet:
         """A new, empty generation of a set, in the state building. What an earlier build left behind is removed."""
         with self.store.transaction(self.owner) as tx:
             catalog = Catalog(tx.connection)
             name = set_name(views)
-            for left in catalog.generations(self.pipeline.name, name):
-                if left.state == "building":
+            names = {view.name for view in views}
+            for left in catalog.generations(self.pipeline.name):
+                if left.state == "building" and names & set(left.views):
                     _drop(tx, left)
-            number = catalog.next_number(self.pipeline.name, name)
+            number = catalog.next_number(self.pipeline.name, name, names)
             for view in views:
                 tx.create(view.shape.table(number))
                 for kept in view.kept:
@@ -113,9 +127,10 @@ class Engine:
                 tx.unpublish(name)
             for view in running.views:
                 tx.publish(view.name, view.shape.table(running.generation.number), view.shape.columns.names)
+            kept = {(old.set, old.number) for old in switched.old}
             for each in catalog.generations(self.pipeline.name):
                 is_ours = bool(set(each.views) & set(running.generation.views))
-                if is_ours and each.state == "old" and each.number not in {old.number for old in switched.old}:
+                if is_ours and each.state == "old" and (each.set, each.number) not in kept:
                     _drop(tx, each)
         running.generation = replace(switched.live, fence=running.fence, counters=running.generation.counters)
 
@@ -135,8 +150,7 @@ class Engine:
     ) -> Iterator[RunningSet]:
         """Builds a new generation up to a cut, in one step or several, and yields it after each; it is not live yet."""
         running = self.new(views)
-        # Redone views take one step: each would read the whole log again.
-        size = max_rows if not running_is_redone(views) else None
+        size = build_rows(views, max_rows)
         while running.is_new or running.lag(until):
             running.step(running.next_cut(until, size))
             yield running
@@ -223,9 +237,16 @@ def set_name(views: Sequence[CompiledView]) -> str:
     return min(view.name for view in views)
 
 
-def running_is_redone(views: Sequence[CompiledView]) -> bool:
-    """Whether some view of a set would read the whole log with every large step."""
-    return any(view.keeping.how != "fold" for view in views)
+def build_rows(views: Sequence[CompiledView], asked: int | None) -> int | None:
+    """How many records a step of a build takes; None: all.
+
+    A view that is not folded would read the whole log again in each step, so it gets one. Aggregates of `penstock.agg`
+    bring the values of a step to the driver, so theirs are small.
+    """
+    if any(view.keeping.how != "fold" for view in views):
+        return None
+    has_states = any(name.startswith(STATE.format("")) for view in views for name in view.shape.hidden.names)
+    return min(asked or STATE_ROWS, STATE_ROWS) if has_states else asked
 
 
 def _drop(tx: Transaction, generation: Generation) -> None:

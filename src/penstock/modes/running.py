@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -20,12 +21,12 @@ from penstock.log.cut import Offsets
 from penstock.log.log import Log
 from penstock.log.topic import Topic
 from penstock.upkeep.changes import KEY, one_array
-from penstock.upkeep.commit import Committed, commit, write_kept
+from penstock.upkeep.commit import Committed, write_kept, write_step
 from penstock.upkeep.inputs import TopicInput, ViewInput
 from penstock.upkeep.kept_rows import KeptChange
 from penstock.upkeep.redo import RedoGroups, RedoWindows
 from penstock.upkeep.slices import Slice
-from penstock.upkeep.step import Step
+from penstock.upkeep.step import Step, run_together
 from penstock.views.catalog import Catalog, Generation, KnownView
 from penstock.views.fence import Fence
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.upkeep.compiled import CompiledView
     from penstock.views.owner import Owner
-    from penstock.views.store import Store
+    from penstock.views.store import Store, Transaction
 
 Cut = Mapping[str, Mapping[int, int]]
 """By topic, one offset per partition."""
@@ -112,31 +113,39 @@ class RunningSet:
         """How many records there are beyond the fence."""
         return self.fence.lag_behind(ends)
 
-    def step(self, stop: Mapping[str, Offsets]) -> StepReport:
+    def step(self, stop: Cut) -> StepReport:
         """Takes the views to the cut `stop`, in one transaction."""
-        began = time.monotonic()
-        slices = {
-            name: Slice(topic, _started(topic, self.fence.offsets.get(name)), dict(stop[name]))
-            for name, topic in self.topics.items()
-        }
-        rows = sum(part.rows for part in slices.values())
-        is_big = self._is_big(rows)
+        [report] = step_together([(self, stop)])
+        return report
+
+    def begin(self, stop: Cut, shared: dict[object, Slice]) -> Step:
+        """A step to the cut `stop`, not yet run. Slices that another set reads as well are `shared`."""
+        slices = {}
+        for name, topic in self.topics.items():
+            start = _started(topic, self.fence.offsets.get(name))
+            place = (name, *start.items(), *stop[name].items())
+            slices[name] = shared.setdefault(place, Slice(topic, start, dict(stop[name])))
+        is_big = self._is_big(sum(part.rows for part in slices.values()))
         if not is_big:
             self.fill_kept_rows()
-        step = Step(self._spark, self._store, self.generation.number, slices, self.is_new, is_big)
-        step.run(self.views)
-        clock = max([self.fence.clock_us, *(_clock(part) for part in slices.values())])
-        begun = {name: part.start for name, part in slices.items()} if self.is_new else self.fence.kept
-        kept = begun if is_big else stop
-        fence = Fence(stop, clock, kept if self._has_kept_rows else None)
-        done = self._commit(step, fence)
-        self.generation = done.generation
-        seconds = time.monotonic() - began
-        return StepReport(self.name, rows, seconds, done.late, done.corrected, done.changed, done.unfit, fence)
+        return Step(self._spark, self._store, self.generation.number, slices, self.is_new, is_big)
 
-    def _commit(self, step: Step, fence: Fence) -> Committed:
+    def write(self, tx: Transaction, step: Step) -> Committed:
+        """Writes a step that has run. The set itself moves on only when the transaction is through: `moved`."""
+        stop = {name: part.stop for name, part in step.slices.items()}
+        clock = max([self.fence.clock_us, *(_clock(part) for part in step.slices.values())])
+        begun = {name: part.start for name, part in step.slices.items()} if self.is_new else self.fence.kept
+        kept = (begun if step.is_big else stop) if self._has_kept_rows else None
         closed = {view.name: self.fence.clock_us - self._lateness_us(view) for view in self.views if not self.is_new}
-        return commit(self._store, self._owner, self.generation, self.views, step, fence, closed=closed)
+        return write_step(tx, self.generation, self.views, step, Fence(stop, clock, kept), closed=closed)
+
+    def moved(self, done: Committed) -> None:
+        """The step is in the database: from here on the next one begins."""
+        self.generation = done.generation
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """A transaction that only the owner of the pipeline can make."""
+        return self._store.transaction(self._owner)
 
     def _lateness_us(self, view: CompiledView) -> int:
         """The greatest lateness among the topics that a view is made of, in microseconds."""
@@ -180,7 +189,7 @@ class RunningSet:
             if is_done:
                 changes += [change for view in self.views for change in self._missing_of_views(view)]
             fence = replace(self.fence, kept=stop)
-            with self._store.transaction(self._owner) as tx:
+            with self.transaction() as tx:
                 for change in changes:
                     write_kept(tx, change)
                 Catalog(tx.connection).set_fence(self.generation, fence, self.generation.counters)
@@ -221,6 +230,24 @@ class RunningSet:
             for name, topic in self.topics.items()
         }
         return Step(self._spark, self._store, self.generation.number, slices)
+
+
+def step_together(sets: Sequence[tuple[RunningSet, Cut]]) -> list[StepReport]:
+    """Takes several sets of one pipeline to their next cuts: jobs and slices shared, all of it in one transaction."""
+    began = time.monotonic()
+    shared: dict[object, Slice] = {}
+    steps = [each.begin(stop, shared) for each, stop in sets]
+    run_together([(step, each.views) for step, (each, _) in zip(steps, sets, strict=True)])
+    with sets[0][0].transaction() as tx:
+        written = [each.write(tx, step) for step, (each, _) in zip(steps, sets, strict=True)]
+    seconds = time.monotonic() - began
+    reports = []
+    for (each, _), step, done in zip(sets, steps, written, strict=True):
+        each.moved(done)
+        rows = sum(part.rows for part in step.slices.values())
+        counted = (done.late, done.corrected, done.changed, done.unfit)
+        reports.append(StepReport(each.name, rows, seconds, *counted, each.fence))
+    return reports
 
 
 def known_views(views: Sequence[CompiledView], generation: int) -> list[KnownView]:

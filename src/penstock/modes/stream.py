@@ -5,13 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import timedelta
 
 from penstock.consume.wakeup import Wakeup
+from penstock.errors import StoreUnavailable
 from penstock.log.cut import Offsets
 from penstock.modes.engine import Engine
-from penstock.modes.running import RunningSet, StepReport
+from penstock.modes.patience import OnRetry, Patience
+from penstock.modes.running import RunningSet, StepReport, step_together
 from penstock.modes.until import Until, reached
+
+OnStep = Callable[[StepReport, RunningSet, int], None]
+"""Is told of a step, of the set that took it, and of how many records are left."""
 
 STEP_ROWS = 1_000_000
 """The most records a step takes while the stream is behind."""
@@ -33,6 +39,10 @@ class Stop:
     def is_asked(self) -> bool:
         return self._event.is_set()
 
+    def wait(self, seconds: float) -> None:
+        """Sleeps so long, or until it is asked."""
+        self._event.wait(seconds)
+
     def wakes(self, wakeup: Wakeup) -> None:
         """This sleeper is woken too."""
         self._wakeups.append(wakeup)
@@ -46,49 +56,125 @@ def run_stream(
     max_rows: int | None = None,
     trigger: timedelta | None = None,
     on_open: Callable[[Sequence[RunningSet]], None] | None = None,
-    on_step: Callable[[StepReport, RunningSet, int], None] | None = None,
+    on_step: OnStep | None = None,
+    on_retry: OnRetry | None = None,
     stop: Stop | None = None,
 ) -> list[RunningSet]:
     """Takes every view from its fence on, step by step, for ever; with `once` up to what is there now.
 
     With `until` it ends at that cut. While behind, a step takes up to `max_rows` records; at the head each takes what
-    is there, and the next begins when something is appended, or `trigger` after the last one began. `on_open` is told of
-    the sets before the first step, `on_step` of each step, its set, and how many records are left.
+    is there, and the next begins when something is appended, or `trigger` after the last one began. `on_open` is told
+    of the sets before the first step, `on_step` of each step, its set, and how many records are left.
+
+    While the database is away, or its disk is full, it tells `on_retry`, waits, and goes on from the fence it then
+    finds; StoreUnavailable once that has lasted for minutes, or if waiting cannot help.
     """
     stop = stop or Stop()
-    running = [engine.open(views) for views in engine.sets]
+    patience = Patience(stop, on_retry)
+    running = patience.until_done(lambda: [engine.open(views) for views in engine.sets])
     if on_open is not None:
         on_open(running)
     goals = [reached(until, each.topics) for each in running] if once or until is not None else None
-    wakeup = Wakeup()
-    stop.wakes(wakeup)
-    due = [0.0] * len(running)
-    try:
+    stream = _Stream(engine, running, goals, max_rows or STEP_ROWS, trigger, on_step)
+    with closing(Wakeup()) as wakeup:
+        stop.wakes(wakeup)
         for each in running:
             for topic in each.topics.values():
                 for partition in topic.partitions:
                     wakeup.watch(partition.end_path)
-        engine.deliver()
         while not stop.is_asked:
-            did_step = False
-            for number, each in enumerate(running):
-                goal = goals[number] if goals is not None else each.ends()
-                if stop.is_asked or time.monotonic() < due[number] or not (each.is_new or each.lag(goal)):
-                    continue
-                due[number] = time.monotonic() + _pause(each, trigger)
-                report = each.step(each.next_cut(goal, max_rows or STEP_ROWS))
-                did_step = True
-                if on_step is not None:
-                    on_step(report, each, each.lag(each.ends() if goals is None else goal))
+            try:
+                did_step = stream.go_on()
+            except StoreUnavailable as error:
+                patience.failed(error)
+                stream.must_reread = True
+                continue
+            patience.succeeded()
             if did_step:
-                engine.deliver()
-            elif goals is not None and not any(map(_is_behind, running, goals)):
+                continue
+            if stream.is_done:
                 break
-            else:
-                wakeup.wait(_until_due(running, due, goals))
-    finally:
-        wakeup.close()
+            wakeup.wait(stream.seconds_until_due())
     return running
+
+
+class _Stream:
+    """The sets of a stream between their steps."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        running: list[RunningSet],
+        goals: list[dict[str, Offsets]] | None,
+        max_rows: int,
+        trigger: timedelta | None,
+        on_step: OnStep | None,
+    ) -> None:
+        self._engine = engine
+        self._running = running
+        self._goals = goals
+        self._max_rows = max_rows
+        self._trigger = trigger
+        self._on_step = on_step
+        self._due = [0.0] * len(running)
+        self._must_deliver = True
+        self.must_reread = False
+        """A commit may or may not have come through: only the database knows the fence."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every set is where the run ends."""
+        return self._goals is not None and not any(map(_is_behind, self._running, self._goals))
+
+    def go_on(self) -> bool:
+        """Takes the sets that are behind and due one step further, all together. False if there is none."""
+        if self.must_reread:
+            for each in self._running:
+                self._engine.reread(each)
+            self.must_reread, self._must_deliver = False, True
+        self._deliver()
+        now, ends = time.monotonic(), self._ends()
+        ready = [
+            number
+            for number, each in enumerate(self._running)
+            if now >= self._due[number] and _is_behind(each, ends[number])
+        ]
+        if not ready:
+            return False
+        sets = [self._running[number] for number in ready]
+        cuts = [each.next_cut(ends[number], self._max_rows) for each, number in zip(sets, ready, strict=True)]
+        reports = step_together(list(zip(sets, cuts, strict=True)))
+        self._must_deliver = True
+        for number, each, report in zip(ready, sets, reports, strict=True):
+            self._due[number] = now + _pause(each, self._trigger)
+            if self._on_step is not None:
+                self._on_step(report, each, each.lag(ends[number]))
+        self._deliver()
+        return True
+
+    def seconds_until_due(self) -> float | None:
+        """How long to sleep at most: until a set that is behind may take its next step."""
+        ends = self._ends()
+        waits = [
+            self._due[number] - time.monotonic()
+            for number, each in enumerate(self._running)
+            if _is_behind(each, ends[number])
+        ]
+        return max(0.0, min(waits)) if waits else None
+
+    def _ends(self) -> list[dict[str, Offsets]]:
+        """How far each set may go now: as far as the run goes, or as the log has come. Each topic is asked once."""
+        if self._goals is not None:
+            return self._goals
+        topics = {name: topic for each in self._running for name, topic in each.topics.items()}
+        ends = {name: topic.end() for name, topic in topics.items()}
+        return [{name: ends[name] for name in each.topics} for each in self._running]
+
+    def _deliver(self) -> None:
+        """Carries to the log what the last step sends to topics."""
+        if self._must_deliver:
+            self._engine.deliver()
+            self._must_deliver = False
 
 
 def _pause(running: RunningSet, trigger: timedelta | None) -> float:
@@ -99,13 +185,3 @@ def _pause(running: RunningSet, trigger: timedelta | None) -> float:
 
 def _is_behind(running: RunningSet, goal: Mapping[str, Offsets]) -> bool:
     return running.is_new or running.lag(goal) > 0
-
-
-def _until_due(running: list[RunningSet], due: list[float], goals: list[dict[str, Offsets]] | None) -> float | None:
-    """How long to sleep at most: until a set that is behind may take its next step."""
-    waits = [
-        due[number] - time.monotonic()
-        for number, each in enumerate(running)
-        if _is_behind(each, goals[number] if goals is not None else each.ends())
-    ]
-    return max(0.0, min(waits)) if waits else None

@@ -49,21 +49,29 @@ def _below(maker: Catalyst, node: Java) -> list[tuple[Java, Java]]:
         sides = [(child, _below(maker, child)) for child in children]
         return [each for child, inner in sides for each in inner or _side(maker, child, [*sides])]
     inner = [each for child in children for each in _below(maker, child)]
-    if name == "Aggregate":
-        keys = maker.items(node.groupingExpressions())
-    elif name == "Window":
-        keys = maker.items(node.partitionSpec())
-    elif name == "Distinct":
-        keys = maker.items(node.output())
-    elif name == "Deduplicate":
-        keys = maker.items(node.keys())
-    else:
+    keys = _keys(maker, node)
+    if keys is None:
         return inner
     windows = [window for key in keys for window in _windows_in(maker, key)]
     if not windows:
+        # By the start of a window, say: the aggregations that made these rows tell, if there is one for all of them.
+        if _are_told(maker, children[0]):
+            return inner
         raise NoWindow(name)
     # Where topics are joined below, the slice of one finds no partner in the slice of the other: their sides tell.
     return inner if _joins_topics(maker, node) else [*inner, *((children[0], window) for window in windows)]
+
+
+def _keys(maker: Catalyst, node: Java) -> list[Java] | None:
+    """By what a node compares rows with one another; None if it does not."""
+    name = simple_name(node)
+    if name == "Aggregate":
+        return list(maker.items(node.groupingExpressions()))
+    if name == "Window":
+        return list(maker.items(node.partitionSpec()))
+    if name == "Distinct":
+        return list(maker.items(node.output()))
+    return list(maker.items(node.keys())) if name == "Deduplicate" else None
 
 
 def _side(maker: Catalyst, side: Java, sides: list[tuple[Java, list[tuple[Java, Java]]]]) -> list[tuple[Java, Java]]:
@@ -74,6 +82,19 @@ def _side(maker: Catalyst, side: Java, sides: list[tuple[Java, list[tuple[Java, 
     if _has_topic(maker, side) and sum(_has_topic(maker, each) for each, _ in sides) > 1:
         raise NoWindow("one side of a Join")
     return []
+
+
+def _are_told(maker: Catalyst, node: Java) -> bool:
+    """Whether all rows of topics below come through a node that is by window."""
+    if not _has_topic(maker, node):
+        return True
+    name, children = simple_name(node), maker.items(node.children())
+    if any(_windows_in(maker, key) for key in _keys(maker, node) or []):
+        return True
+    is_join = name == "Join"
+    return bool(children) and all(
+        _are_told(maker, child) or (is_join and any(map(_is_window, maker.items(child.output())))) for child in children
+    )
 
 
 def _joins_topics(maker: Catalyst, node: Java) -> bool:

@@ -1,4 +1,4 @@
-"""Writing a step: rows, kept rows, changes and fence, all in one transaction, if we still own the pipeline."""
+"""Writing a step: rows, kept rows, changes and fence, all in one transaction."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from penstock.views.outbox import enqueue
 if TYPE_CHECKING:
     from penstock.upkeep.compiled import CompiledView
     from penstock.upkeep.step import Step
-    from penstock.views.owner import Owner
-    from penstock.views.store import Store, Transaction, Unfit
+    from penstock.views.store import Transaction, Unfit
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,8 @@ class Committed:
     """Rows that the database cannot hold; they are among the dead letters."""
 
 
-def commit(
-    store: Store,
-    owner: Owner | None,
+def write_step(
+    tx: Transaction,
     generation: Generation,
     views: Sequence[CompiledView],
     step: Step,
@@ -50,47 +48,46 @@ def commit(
     *,
     closed: Mapping[str, int],
 ) -> Committed:
-    """Writes all of a step or nothing. `closed` says, per view, up to when windows were closed before the step.
+    """Writes a step within the caller's transaction. `closed` says, per view, up to when windows were closed before.
 
     Only a live generation tells of its changes: what is being built is nobody's news.
     """
-    is_live = generation.state == "live"
     counters: dict[str, Counters] = {}
     changed, lates, corrections, unfit = {}, {}, {}, 0
-    with store.transaction(owner) as tx:
-        for view in views:
-            changes = step.changes[view.name]
-            table = view.shape.table(generation.number)
-            if len(changes.gone):
-                tx.delete(table, KEY, changes.gone)
-            refused = tx.upsert(table, changes.after) if changes.after.num_rows else []
-            if refused:
-                enqueue(
-                    tx.connection,
-                    generation.pipeline,
-                    dead_topic(generation.pipeline, view.name),
-                    _dead(view, changes, refused),
-                )
-            if is_live and view.spec.changelog:
-                records = changelog_rows(view.shape, changes, fence)
-                enqueue(tx.connection, generation.pipeline, view.spec.changelog, records)
-            late = sum(late_rows(step.slices[topic]) for topic in view.topics)
-            corrected = corrected_rows(view, changes, closed.get(view.name))
-            old = generation.counters.get(view.name, Counters())
-            added = changes.after.num_rows - _kept_count(changes) - len(refused)
-            counters[view.name] = replace(
-                old,
-                rows=old.rows + added - len(changes.gone),
-                late=old.late + late,
-                corrected=old.corrected + corrected,
-            )
-            lates[view.name], corrections[view.name], changed[view.name] = late, corrected, len(changes)
-            unfit += len(refused)
-        for kept in step.kept:
-            write_kept(tx, kept)
-        Catalog(tx.connection).set_fence(generation, fence, counters)
-    after = replace(generation, fence=fence, counters=counters)
-    return Committed(after, lates, corrections, changed, unfit)
+    for view in views:
+        changes = step.changes[view.name]
+        refused = _write_view(tx, generation, view, changes)
+        if generation.state == "live" and view.spec.changelog:
+            records = changelog_rows(view.shape, changes, fence)
+            enqueue(tx.connection, generation.pipeline, view.spec.changelog, records)
+        late = sum(late_rows(step.slices[topic]) for topic in view.topics)
+        corrected = corrected_rows(view, changes, closed.get(view.name))
+        old = generation.counters.get(view.name, Counters())
+        added = changes.after.num_rows - _kept_count(changes) - refused
+        counters[view.name] = replace(
+            old,
+            rows=old.rows + added - len(changes.gone),
+            late=old.late + late,
+            corrected=old.corrected + corrected,
+        )
+        lates[view.name], corrections[view.name], changed[view.name] = late, corrected, len(changes)
+        unfit += refused
+    for kept in step.kept:
+        write_kept(tx, kept)
+    moved = Catalog(tx.connection).set_fence(generation, fence, counters)
+    return Committed(moved, lates, corrections, changed, unfit)
+
+
+def _write_view(tx: Transaction, generation: Generation, view: CompiledView, changes: Changes) -> int:
+    """Writes the rows of one view. What the database cannot hold goes to the dead letters; returns how many."""
+    table = view.shape.table(generation.number)
+    if len(changes.gone):
+        tx.delete(table, KEY, changes.gone)
+    refused = tx.upsert(table, changes.after) if changes.after.num_rows else []
+    if refused:
+        topic = dead_topic(generation.pipeline, view.name)
+        enqueue(tx.connection, generation.pipeline, topic, _dead(view, changes, refused))
+    return len(refused)
 
 
 def write_kept(tx: Transaction, change: KeptChange) -> None:

@@ -96,7 +96,7 @@ class Explainer:
         """Where the row with these visible columns and this stored key comes from."""
         if isinstance(self.view.keeper, FoldRows):
             place = self._stored_place(key)
-            how = "the latest record of its key" if self.view.keeper.has_key else "the record it was made of"
+            how = "the latest one of its key" if self.view.keeper.has_key else "each of its rows is made of one"
             return Explanation(self.view.name, row, how, (self._record(place),), 1)
         found = Explanation(self.view.name, row, "")
         for name, each in self.view.inputs.items():
@@ -300,7 +300,7 @@ def asked_row(snapshot: Snapshot, view: StoredView, texts: Sequence[str]) -> tup
     else:
         wanted = conditions(view, texts)
         rows = find_rows(snapshot, view, wanted, limit=2)
-    named = " ".join(texts) or "(of a view of one row)"
+    named = " ".join(texts) or "without a key"
     if rows.num_rows > 1:
         near = [key_text(view, row) for row in find_rows(snapshot, view, wanted, limit=NEAR).to_pylist()]
         raise KeyValueError(view.name, view.known.key or (), named, f"several rows have it: {'; '.join(near)}")

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from penstock.log.definition import OWN_COLUMNS
 from penstock.upkeep.changes import GROUP, KEY, one_array, with_column
-from penstock.views.store import StoredTable
+from penstock.views.tables import StoredTable, table_name
 
 TIME = "_time"
 """The moment that decides the window of a row, in microseconds; of a row without one, the least there is."""
@@ -54,15 +54,15 @@ class KeptRows:
         fields = list(self.columns)
         if self.is_view:
             own = [pa.field(GROUP, pa.binary(16)), pa.field(KEY, pa.binary(16))]
-            return StoredTable(f"{self.name}__{generation}", pa.schema([*own, *fields]), (GROUP, KEY), ((KEY,),))
+            return StoredTable(table_name(self.name, generation), pa.schema([*own, *fields]), (GROUP, KEY), ((KEY,),))
         own = [pa.field(TIME, pa.int64()), *map(pa.field, OWN_COLUMNS, OWN_TYPES)]
         if self.by == "window":
             return StoredTable(
-                f"{self.name}__{generation}", pa.schema([*own, *fields]), (TIME, "_partition", "_offset")
+                table_name(self.name, generation), pa.schema([*own, *fields]), (TIME, "_partition", "_offset")
             )
         own = [pa.field(GROUP, pa.binary(16)), *own]
         primary = (GROUP, TIME, "_partition", "_offset")
-        return StoredTable(f"{self.name}__{generation}", pa.schema([*own, *fields]), primary)
+        return StoredTable(table_name(self.name, generation), pa.schema([*own, *fields]), primary)
 
     def rows(self, generation: int, table: pa.Table, groups: pa.Array | None = None) -> pa.Table:
         """Records of the input as they are kept."""

@@ -11,7 +11,7 @@ from penstock.errors import TwoRowsForOneKey
 from penstock.pipeline.place import Place
 from penstock.upkeep.changes import GROUP, KEY, one_array, repeated
 from penstock.views.keys import key_hashes
-from penstock.views.store import StoredTable
+from penstock.views.tables import StoredTable, table_name
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Shape:
         """How the rows of one generation are stored."""
         own = [pa.field(KEY, pa.binary(16)), *([pa.field(GROUP, pa.binary(16))] if self.has_group else [])]
         schema = pa.schema([*own, *self.columns, *self.hidden])
-        return StoredTable(f"{self.view}__{generation}", schema, (KEY,), ((GROUP,),) if self.has_group else ())
+        return StoredTable(table_name(self.view, generation), schema, (KEY,), ((GROUP,),) if self.has_group else ())
 
     def rows(self, table: pa.Table, **own: pa.Array) -> pa.Table:
         """Rows as stored: the columns of `table`, then `own` by name; without `_key` it is the hash of the key."""

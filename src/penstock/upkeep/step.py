@@ -68,41 +68,58 @@ class Step:
         return table.schema.empty_table() if self.is_new else self.store.read(table, where)
 
     def run(self, views: Sequence[CompiledView]) -> dict[str, Changes]:
-        """Advances all views, those that others are made of first, each level in as few jobs as can be."""
-        waiting = list(views)
-        while waiting:
-            ready = [view for view in waiting if all(name in self.changes for name in view.upstream)]
-            assert ready, [view.name for view in waiting]
-            self.changes.update(self._run_level(ready))
-            waiting = [view for view in waiting if view.name not in self.changes]
+        """Advances all views, and gives the changes of each."""
+        run_together([(self, views)])
         return {view.name: self.changes[view.name] for view in views}
 
-    def _run_level(self, views: Sequence[CompiledView]) -> dict[str, Changes]:
-        done: dict[str, Changes] = {}
-        running = {view.name: view.keeper.advance(self) for view in views}
-        answers: dict[str, list[pa.Table] | None] = dict.fromkeys(running)
-        while running:
-            wanted: dict[str, list[DataFrame]] = {}
-            for name, keeper in list(running.items()):
-                try:
-                    answer = answers[name]
-                    wanted[name] = list(next(keeper) if answer is None else keeper.send(answer))
-                except StopIteration as finished:
-                    done[name] = finished.value
-                    del running[name]
-            if wanted:
-                tables = iter(_collected(views, wanted))
-                answers = {name: [next(tables) for _ in frames] for name, frames in wanted.items()}
-        return done
+
+def run_together(steps: Sequence[tuple[Step, Sequence[CompiledView]]]) -> None:
+    """Runs several steps side by side, each with its views: whatever is wanted at one time is computed in one go.
+
+    A view begins when the views it is made of are done. The changes are left in each step.
+    """
+    waiting = [(step, view) for step, views in steps for view in views]
+    running: list[_Run] = []
+    while waiting or running:
+        ready = [(step, view) for step, view in waiting if all(name in step.changes for name in view.upstream)]
+        assert ready or running, [view.name for _, view in waiting]
+        waiting = [each for each in waiting if each not in ready]
+        running += [_Run(step, view, view.keeper.advance(step)) for step, view in ready]
+        wanting = [run for run in running if run.wants()]
+        if wanting:
+            tables = iter(_collected(wanting))
+            for run in wanting:
+                run.answer = [next(tables) for _ in run.wanted]
+        running = wanting
 
 
-def _collected(views: Sequence[CompiledView], wanted: Mapping[str, list[DataFrame]]) -> list[pa.Table]:
+@dataclass
+class _Run:
+    """One view on its way through a step."""
+
+    step: Step
+    view: CompiledView
+    keeper: Advance
+    wanted: list[DataFrame] = field(default_factory=list)
+    answer: list[pa.Table] | None = None
+
+    def wants(self) -> bool:
+        """Goes on until the keeper wants frames. False when it is done, and its changes are known."""
+        try:
+            self.wanted = list(next(self.keeper) if self.answer is None else self.keeper.send(self.answer))
+        except StopIteration as finished:
+            self.step.changes[self.view.name] = finished.value
+            return False
+        return True
+
+
+def _collected(runs: Sequence[_Run]) -> list[pa.Table]:
     """The rows of all frames. StepFailed names the view whose frame Spark could not compute."""
-    owners = [name for name, frames in wanted.items() for _ in frames]
+    owners = [run.view for run in runs for _ in run.wanted]
     try:
-        return collect([frame for frames in wanted.values() for frame in frames])
+        return collect([frame for run in runs for frame in run.wanted])
     except FrameFailed as failed:
-        view = next(view for view in views if view.name == owners[failed.index])
+        view = owners[failed.index]
         raise StepFailed(view.name, view.spec.place, reason_of(failed.__cause__)) from failed.__cause__
 
 

@@ -10,20 +10,12 @@ import dis
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType
-from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.definition import ViewSpec
 from penstock.pipeline.place import Place
 from penstock.plans.building import line_with
 from penstock.plans.fingerprint import functions_of
-from penstock.plans.rows import from_arrow
 from penstock.plans.tree import Expression, plan_of
 from penstock.upkeep.compiled import CompiledView
-from penstock.verify.compare import Example
-from penstock.verify.records import Touched
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 UNORDERED = {
     "First": "first",
@@ -107,26 +99,6 @@ def adds_floats(view: CompiledView) -> bool:
     kinds = {node.kind for node in plan.everywhere()} | {each.kind for each in _expressions(view)}
     is_pandas = any(each.kind == "PythonUDF" and each.fields.get("evalType", 100) > 101 for each in _expressions(view))
     return is_pandas or bool(kinds & _ADDING) or any(part in kind for kind in kinds for part in _ADDING_PARTS)
-
-
-def met(spec: ViewSpec, view: CompiledView, example: Example, touched: Touched | None, spark: SparkSession) -> str:
-    """The groups of `within=` whose rows met in one row of the view; empty where that cannot be told."""
-    if touched is None or view.keeping.redo is None:
-        return ""
-    found: dict[str, None] = {}
-    for name, expressions in view.keeping.redo.groups.items():
-        if name in touched.tables and touched.tables[name].num_rows:
-            schema = view.inputs[name].schema
-            rows = touched.tables[name].select(schema.names)
-            groups = from_arrow(spark, rows, schema).selectExpr(*expressions).distinct().limit(3).collect()
-            found.update(dict.fromkeys(_named(expressions, group) for group in groups))
-    if len(found) < 2:
-        return ""
-    return f"groups meet: rows of {' and '.join(found)} made the row {_named(tuple(example.key), example.key.values())}"
-
-
-def _named(names: Collection[str], values: Any) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in zip(names, values, strict=True))
 
 
 def _not_repeated(view: CompiledView) -> Cause:

@@ -54,7 +54,7 @@ def _write_job(runner: Runner, cuts: Sequence[Cut]) -> Path:
 
     folder = runner.folder / "killed"
     folder.mkdir()
-    (folder / "pipeline.pickle").write_bytes(cloudpickle.dumps(runner.pipeline))
+    (folder / "pipeline.pickle").write_bytes(cloudpickle.dumps(runner.pipeline))  # type: ignore[no-untyped-call]
     settings = runner.spark.conf
     job = {
         "pipeline": str(folder / "pipeline.pickle"),

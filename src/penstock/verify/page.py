@@ -6,7 +6,7 @@ from html import escape
 from string import Template
 
 from penstock.pipeline.place import Place
-from penstock.verify.report import COLUMNS, Difference, Failure, Line, Report, cells, record_text, row_text
+from penstock.verify.report import COLUMNS, Difference, Failure, Line, Report, cells, explained_lines, row_text
 
 PAGE = Template("""<!doctype html>
 <html lang="en">
@@ -91,8 +91,7 @@ def _difference(difference: Difference) -> str:
         f"batch   {row_text(example.expected)}",
         f"found   {row_text(example.found)}   ({difference.run})",
     ]
-    if difference.touched is not None:
-        lines += ["records", *(f"  {record_text(record)}" for record in difference.touched.records)]
+    lines += explained_lines(difference.explained)
     return f"<pre>{escape(chr(10).join(lines))}</pre>"
 
 

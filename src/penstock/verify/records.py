@@ -1,103 +1,78 @@
-"""Which records of the log touched a row of a view, where its key can be followed to them."""
+"""Which records of the log touched a row that differs, as `explain-row` finds them, in the database of the batch."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from penstock.log.topic import Topic
-from penstock.upkeep.changes import one_array
+from penstock.errors import PenstockError
+from penstock.modes.engine import Engine
+from penstock.plans.rows import arrow_schema, from_arrow
 from penstock.upkeep.compiled import CompiledView
+from penstock.upkeep.explain import Explainer, Explanation
 from penstock.upkeep.inputs import TopicInput
 from penstock.verify.compare import Example
-from penstock.verify.cuts import Recorded
+from penstock.views.store import Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 RECORDS_MAX = 10
 """So many are shown of one row; how many there are is always said."""
-_PLACE = struct.Struct(">HHQI")
-"""The stored key of a view without one: topic, partition, offset, position (`penstock.upkeep.fold_rows`)."""
+GROUPS_MAX = 3
 
 
 @dataclass(frozen=True)
-class Record:
-    """One record of the log."""
+class Tracer:
+    """Follows rows of the views back to the log."""
 
-    topic: str
-    partition: int
-    offset: int
-    arrived: datetime
-    is_late: bool
-    values: Mapping[str, Any]
+    engine: Engine
+    snapshot: Snapshot
 
+    @staticmethod
+    @contextmanager
+    def over(engine: Engine) -> Iterator[Tracer]:
+        """Over the views that an engine has computed."""
+        with engine.store.snapshot() as snapshot:
+            yield Tracer(engine, snapshot)
 
-@dataclass(frozen=True)
-class Touched:
-    """The records that touched one row: how many, and the first of them."""
-
-    count: int
-    records: tuple[Record, ...]
-    tables: Mapping[str, pa.Table]
-    """By input of the view, all of them."""
-
-
-def records_of(view: CompiledView, example: Example, recorded: Recorded) -> Touched | None:
-    """The records behind a row; None where its key cannot be followed to the columns of a topic.
-
-    A key column is followed by its name, a window by the event time. Every topic that the view reads must have the
-    whole key, else it could not be said which of its records count.
-    """
-    topics = [each for each in view.inputs.values() if isinstance(each, TopicInput)]
-    if not topics or view.upstream:
-        return None
-    tables: dict[str, pa.Table] = {}
-    for each in topics:
-        topic = recorded.topics[each.topic]
-        found = _by_place(topic, example) if view.spec.key is None else _by_key(topic, each, example, recorded)
-        if found is None or (view.spec.key is None and len(topics) > 1):
+    def explain(self, view: CompiledView, example: Example) -> Explanation | None:
+        """Where the row comes from, as far as that can be told. An extra row is looked for by its key alone."""
+        generation = self.engine.live(self.engine.set_of(view.name))
+        row = example.expected if example.expected is not None else example.found
+        if generation is None or row is None:
             return None
-        tables[each.name] = found if each.late == "correct" else found.filter(pc.invert(found.column("_late")))
-    names = {each.name: each.topic for each in topics}
-    records = [_record(names[name], row) for name, table in tables.items() for row in _first(table)]
-    count = sum(table.num_rows for table in tables.values())
-    return Touched(count, tuple(sorted(records, key=lambda each: each.arrived)[:RECORDS_MAX]), tables)
-
-
-def _by_place(topic: Topic, example: Example) -> pa.Table | None:
-    if len(example.place) != _PLACE.size:
-        return None
-    _, partition, offset, _ = _PLACE.unpack(example.place)
-    return topic.slice({partition: offset}, {partition: offset + 1})
-
-
-def _by_key(topic: Topic, each: TopicInput, example: Example, recorded: Recorded) -> pa.Table | None:
-    if not example.key:
-        return None
-    table = topic.slice(recorded.start[each.topic], recorded.end[each.topic])
-    for name, value in example.key.items():
-        if name in topic.schema.names:
-            column = one_array(table.column(name))
-            same = pc.is_null(column) if value is None else pc.equal(column, pa.scalar(value, column.type))
-        elif each.event_time is not None and isinstance(value, dict) and value.keys() == {"start", "end"}:
-            column = one_array(table.column(each.event_time))
-            start, end = (pa.scalar(value[side], column.type) for side in ("start", "end"))
-            same = pc.and_(pc.greater_equal(column, start), pc.less(column, end))
-        else:
+        explainer = Explainer(view, generation, self.snapshot, self.engine.log, self.engine.spark, RECORDS_MAX)
+        try:
+            return explainer.explain(row, example.place)
+        except (PenstockError, ValueError):  # A row that the batch does not have may have no place in its database.
             return None
-        table = table.filter(pc.fill_null(same, False))
-    return table
 
 
-def _first(table: pa.Table) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = table.sort_by("_arrived").slice(0, RECORDS_MAX).to_pylist()
-    return rows
+def met(view: CompiledView, example: Example, explained: Explanation | None, spark: SparkSession) -> str:
+    """The groups of `within=` whose rows met in one row of the view; empty where that cannot be told."""
+    if explained is None or view.keeping.redo is None:
+        return ""
+    found: dict[str, None] = {}
+    for each in view.inputs.values():
+        expressions = view.keeping.redo.groups.get(each.name, ())
+        if isinstance(each, TopicInput) and expressions:
+            values = [record.values for record in explained.records if record.topic == each.topic and record.values]
+            found.update(dict.fromkeys(_groups(each, values, expressions, spark)))
+    if len(found) < 2:
+        return ""
+    return f"groups meet: rows of {' and '.join(found)} made the row {_named(list(example.key), example.key.values())}"
 
 
-def _record(topic: str, row: dict[str, Any]) -> Record:
-    place = [row.pop(name) for name in ("_partition", "_offset", "_arrived", "_late")]
-    return Record(topic, *place, values=row)
+def _groups(each: TopicInput, values: Sequence[Any], expressions: Sequence[str], spark: SparkSession) -> list[str]:
+    rows = pa.Table.from_pylist([dict(row) for row in values], schema=arrow_schema(each.schema))
+    found = from_arrow(spark, rows, each.schema).selectExpr(*expressions).distinct().limit(GROUPS_MAX).collect()
+    return [_named(expressions, group) for group in found]
+
+
+def _named(names: Sequence[str], values: Any) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in zip(names, values, strict=True))

@@ -10,8 +10,10 @@ from datetime import date, datetime
 from typing import Any, Literal
 
 from penstock.pipeline.place import Place
+from penstock.upkeep.explain import Explanation, Record
 from penstock.verify.compare import CANCELLED, RELATIVE, Comparison, Example
-from penstock.verify.records import Record, Touched
+
+Kind = Literal["problem", "difference", "error"]
 
 
 @dataclass(frozen=True)
@@ -39,15 +41,15 @@ class Difference:
 
     run: str
     example: Example
-    touched: Touched | None
-    """None where the key cannot be followed to the log."""
+    explained: Explanation | None
+    """What it is made of; None where its key cannot be followed to the log."""
 
 
 @dataclass(frozen=True)
 class Failure:
     """Why one view does not agree."""
 
-    kind: Literal["problem", "difference", "error"]
+    kind: Kind
     """A problem was found before running; an error stopped a run."""
     view: str
     place: Place | None
@@ -86,7 +88,8 @@ class Report:
         if self.agrees:
             return f"everything agrees: {_counted(len(views), 'view')}, {_counted(len(runs), 'run')}"
         failed = {each.view for each in self.failures}
-        return f"{_counted(len(failed), 'view')} of {len(views | failed | {*self.not_run})} failed: {', '.join(sorted(failed))}"
+        total = len(views | failed | {*self.not_run})
+        return f"{len(failed)} of {_counted(total, 'view')} failed: {', '.join(sorted(failed))}"
 
     @property
     def compared(self) -> str:
@@ -168,9 +171,22 @@ def row_text(row: Mapping[str, Any] | None) -> str:
     return "no such row" if row is None else ", ".join(f"{name}={shown(value)}" for name, value in row.items())
 
 
-def record_text(record: Record) -> str:
-    """A record of the log as people read it."""
-    late = ", late" if record.is_late else ""
+def explained_lines(explained: Explanation | None) -> Iterable[str]:
+    """What a row is made of, as people read it."""
+    if explained is None or not (explained.records or explained.upstream):
+        yield "its key cannot be followed to records of the log"
+        return
+    if explained.records:
+        yield f"made of {_counted(explained.records_total, 'record')}:"
+        yield from (f"  {_record_text(record)}" for record in explained.records)
+    if explained.upstream:
+        yield f"made of {_counted(explained.upstream_total, 'row')} of other views:"
+        yield from (f"  {row.view}: {row_text(row.key)}" for row in explained.upstream)
+    yield from explained.notes
+
+
+def _record_text(record: Record) -> str:
+    late = "" if record.late_by is None else f", late by {record.late_by}"
     place = f"{record.topic}/{record.partition} offset {record.offset}"
     return f"{place}, arrived {shown(record.arrived)}{late}: {row_text(record.values)}"
 
@@ -197,12 +213,7 @@ def _difference_lines(difference: Difference) -> Iterable[str]:
     yield f"row {row_text(example.key) or '(no key)'}: {example.kind}{where}"
     yield f"  {'batch':<{width}}  {row_text(example.expected)}"
     yield f"  {difference.run:<{width}}  {row_text(example.found)}"
-    if difference.touched is None:
-        yield "  its key cannot be followed to records of the log"
-        return
-    yield f"  made of {_counted(difference.touched.count, 'record')}:"
-    for record in difference.touched.records:
-        yield f"    {record_text(record)}"
+    yield from (f"  {line}" for line in explained_lines(difference.explained))
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -251,23 +262,29 @@ def _failure_document(failure: Failure) -> dict[str, Any]:
                 "batch": _plain(each.example.expected),
                 "found": _plain(each.example.found),
                 "columns": list(each.example.columns),
-                "records": None if each.touched is None else [_record_document(one) for one in each.touched.records],
-                "records_total": None if each.touched is None else each.touched.count,
+                **_explained_document(each.explained),
             }
             for each in failure.differences
         ],
     }
 
 
-def _record_document(record: Record) -> dict[str, Any]:
-    return {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "arrived": shown(record.arrived),
-        "is_late": record.is_late,
-        "values": _plain(record.values),
-    }
+def _explained_document(explained: Explanation | None) -> dict[str, Any]:
+    if explained is None:
+        return {"records": None, "records_total": None, "upstream": None}
+    records = [
+        {
+            "topic": each.topic,
+            "partition": each.partition,
+            "offset": each.offset,
+            "arrived": _plain(each.arrived),
+            "is_late": each.late_by is not None,
+            "values": _plain(each.values),
+        }
+        for each in explained.records
+    ]
+    upstream = [{"view": each.view, "key": _plain(each.key)} for each in explained.upstream]
+    return {"records": records, "records_total": explained.records_total, "upstream": upstream}
 
 
 def _place_document(place: Place | None) -> dict[str, Any] | None:

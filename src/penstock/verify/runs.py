@@ -7,8 +7,8 @@ same pipeline may go on meanwhile.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -64,10 +64,7 @@ class Runner:
         """Everything as a batch; `is_new` builds every view's plan anew, as another process would."""
 
         def build(engine: Engine, views: Sequence[CompiledView]) -> RunningSet:
-            running = None
-            for running in engine.build(views, self.recorded.end):
-                pass
-            assert running is not None
+            *_, running = engine.build(views, self.recorded.end)
             engine.switch(running)
             return running
 
@@ -105,6 +102,10 @@ class Runner:
     def finished(self, run: Run, database: Path) -> Run:
         """The rows that some other process left in a database."""
         return self._run(run, lambda engine, views: engine.open(views), database)
+
+    def results(self, name: str) -> AbstractContextManager[Engine]:
+        """An engine over what the run of that name has left."""
+        return self.engine(self.folder / f"{_file_name(name)}.db", is_new=False)
 
     @contextmanager
     def engine(self, database: Path, *, is_new: bool) -> Iterator[Engine]:
@@ -183,7 +184,7 @@ def _rows(engine: Engine, running: RunningSet) -> Mapping[str, pa.Table]:
     }
 
 
-def _steps(taken: Iterator[int] | Sequence[int]) -> str:
+def _steps(taken: Iterable[int]) -> str:
     most = max(taken, default=0)
     return f"{most:,} step{'' if most == 1 else 's'}"
 

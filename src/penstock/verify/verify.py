@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from penstock.errors import NothingRecorded
+from penstock.errors import NothingRecorded, PenstockError
 from penstock.log.log import Log
 from penstock.modes.topics import recorded_topics
 from penstock.pipeline.pipeline import Pipeline
 from penstock.plans.decision import Problem
 from penstock.upkeep.compiled import CompiledView, as_views, try_compile
-from penstock.verify.causes import Seen, adds_floats, cause_of, met
+from penstock.verify.causes import Seen, adds_floats, cause_of
 from penstock.verify.compare import Comparison, compare
 from penstock.verify.cuts import Recorded
 from penstock.verify.killed import killed
-from penstock.verify.records import records_of
-from penstock.verify.report import Difference, Failure, Line, Report
+from penstock.verify.records import Tracer, met
+from penstock.verify.report import Difference, Failure, Kind, Line, Report
 from penstock.verify.runs import Hurry, Run, Runner
 
 if TYPE_CHECKING:
@@ -76,7 +76,10 @@ def verify(
     if not recorded.total:
         raise NothingRecorded(pipeline.name, list(topics), str(log.root))
     compiled, problems = try_compile(pipeline, spark)
+    failures = [Failure("problem", each.view, each.place, each.message, each.hint, each.place) for each in problems]
+    lines: list[Line] = []
     runs: list[Run] = []
+    tolerant = _tolerant(compiled)
     if compiled:
         with tempfile.TemporaryDirectory(prefix="penstock-verify-") as folder:
             runner = Runner(_only(pipeline, compiled), log, spark, recorded, Path(folder), compiled)
@@ -84,7 +87,20 @@ def verify(
                 runs.append(run)
                 if on_run is not None:
                     on_run(run)
-    return _report(pipeline, compiled, problems, recorded, runs, seed, spark)
+            lines = _lines(compiled, runs, tolerant)
+            if not all(line.agrees for line in lines):
+                with runner.results(BATCH) as engine, Tracer.over(engine) as tracer:
+                    failures += _failures(compiled, lines, runs, tracer)
+    return Report(
+        pipeline.name,
+        seed,
+        recorded.records,
+        tuple(lines),
+        tuple(failures),
+        _notes(recorded, runs),
+        tuple(view.name for view in compiled if view.name in tolerant),
+        _not_run(pipeline, compiled, problems),
+    )
 
 
 def _runs(runner: Runner, *, seed: int, cuts: int, singles: int, faults: bool) -> Iterator[Run]:
@@ -117,31 +133,16 @@ def _only(pipeline: Pipeline, compiled: Sequence[CompiledView]) -> Pipeline:
     return same
 
 
-def _report(
-    pipeline: Pipeline,
-    compiled: Sequence[CompiledView],
-    problems: Sequence[Problem],
-    recorded: Recorded,
-    runs: Sequence[Run],
-    seed: int,
-    spark: SparkSession,
-) -> Report:
-    tolerant = _tolerant(compiled)
-    lines = _lines(compiled, runs, tolerant)
-    failures = [Failure("problem", each.view, each.place, each.message, each.hint, each.place) for each in problems]
-    differing: set[str] = set()
-    for view in compiled:
-        own = [line for line in lines if line.view == view.name]
-        if not all(line.agrees for line in own):
-            failures.append(_failure(view, own, runs, differing, recorded, spark))
-            differing.add(view.name)
-    known = {view.name for view in compiled} | {each.view for each in problems}
-    not_run = {name: "a view that it reads has a problem" for name in as_views(pipeline).views if name not in known}
+def _notes(recorded: Recorded, runs: Sequence[Run]) -> tuple[str, ...]:
     notes = [f"{run.name}: {run.note}" for run in runs if run.note]
     if recorded.removed:
         notes.append(f"retention has removed {recorded.removed:,} records before; what is left was compared")
-    used = tuple(view.name for view in compiled if view.name in tolerant)
-    return Report(pipeline.name, seed, recorded.records, tuple(lines), tuple(failures), tuple(notes), used, not_run)
+    return tuple(notes)
+
+
+def _not_run(pipeline: Pipeline, compiled: Sequence[CompiledView], problems: Sequence[Problem]) -> dict[str, str]:
+    known = {view.name for view in compiled} | {each.view for each in problems}
+    return {name: "a view that it reads has a problem" for name in as_views(pipeline).views if name not in known}
 
 
 def _tolerant(compiled: Sequence[CompiledView]) -> set[str]:
@@ -170,51 +171,56 @@ def _lines(compiled: Sequence[CompiledView], runs: Sequence[Run], tolerant: set[
     return lines
 
 
+def _failures(
+    compiled: Sequence[CompiledView], lines: Sequence[Line], runs: Sequence[Run], tracer: Tracer
+) -> Iterator[Failure]:
+    """What is wrong with each view that does not agree; those that others are made of come first."""
+    differing: set[str] = set()
+    for view in compiled:
+        own = [line for line in lines if line.view == view.name]
+        if not all(line.agrees for line in own):
+            errors = {run.name: run.errors[view.name] for run in runs if view.name in run.errors}
+            yield _failure(view, own, errors, [name for name in view.upstream if name in differing], tracer)
+            differing.add(view.name)
+
+
 def _failure(
     view: CompiledView,
     lines: Sequence[Line],
-    runs: Sequence[Run],
-    differing: set[str],
-    recorded: Recorded,
-    spark: SparkSession,
+    errors: Mapping[str, PenstockError],
+    upstream: Sequence[str],
+    tracer: Tracer,
 ) -> Failure:
-    by_run = {line.run: line for line in lines}
+    agrees = {line.run: line.agrees for line in lines}
     bad = [line for line in lines if not line.agrees]
-    differences = _differences(view, bad, recorded)
-    seen = Seen(
-        repeats=AGAIN not in by_run or by_run[AGAIN].agrees,
-        one_step=ONE_STEP not in by_run or by_run[ONE_STEP].agrees,
-        only_after_restart={line.run for line in bad} <= {STOPPED, KILLED},
-        upstream=[name for name in view.upstream if name in differing],
-    )
-    said = ", ".join(
-        f"{line.run} ({line.comparison.differing:,} rows)" if line.comparison else line.run for line in bad
-    )
-    error = next((run.errors[view.name] for run in runs if view.name in run.errors), None)
-    if error is not None and BATCH in {line.run for line in bad}:
-        culprit = getattr(error, "view", view.name)
-        hint = "" if culprit in (view.name, None) else f"it moves together with view {culprit!r}"
+    said = tuple(f"{line.run} ({line.comparison.differing:,} rows)" if line.comparison else line.run for line in bad)
+    if BATCH in errors:
+        error = errors[BATCH]
+        culprit = getattr(error, "view", None)
+        hint = f"it moves together with view {culprit!r}" if culprit not in (None, view.name) else ""
         return Failure("error", view.name, view.spec.place, str(error), hint, runs=said)
+    differences = _differences(view, bad, tracer)
+    seen = Seen(
+        repeats=agrees.get(AGAIN, True),
+        one_step=agrees.get(ONE_STEP, True),
+        only_after_restart={line.run for line in bad} <= {STOPPED, KILLED},
+        upstream=upstream,
+    )
 
     def groups() -> str:
-        for each in differences:
-            found = met(view.spec, view, each.example, each.touched, spark)
-            if found:
-                return found
-        return ""
+        named = (met(view, each.example, each.explained, tracer.engine.spark) for each in differences)
+        return next(filter(None, named), "")
 
     cause = cause_of(view, seen, groups)
-    text = cause.text if error is None else f"{cause.text}\n{error}"
-    kind = "difference" if differences or error is None else "error"
-    return Failure(kind, view.name, view.spec.place, text, cause.hint, cause.place, said, tuple(differences))
+    told = [cause.text, *dict.fromkeys(map(str, errors.values()))]
+    kind: Kind = "difference" if differences else "error"
+    return Failure(kind, view.name, view.spec.place, "\n".join(told), cause.hint, cause.place, said, tuple(differences))
 
 
-def _differences(view: CompiledView, bad: Sequence[Line], recorded: Recorded) -> list[Difference]:
+def _differences(view: CompiledView, bad: Sequence[Line], tracer: Tracer) -> list[Difference]:
     """Some rows of the first run that has any which differ."""
     for line in bad:
         if line.comparison is not None and line.comparison.examples:
-            examples = sorted(
-                line.comparison.examples, key=lambda each: ("different", "missing", "extra").index(each.kind)
-            )
-            return [Difference(line.run, each, records_of(view, each, recorded)) for each in examples[:DIFFERENCES_MAX]]
+            examples = line.comparison.examples[:DIFFERENCES_MAX]
+            return [Difference(line.run, each, tracer.explain(view, each)) for each in examples]
     return []

@@ -1,1 +1,6 @@
-"""TBD."""
+"""What people read: the rows of views, in SQLite or PostgreSQL.
+
+A `store` keeps tables of Arrow rows and hands them back as they were (`values`, `keys`); `sqlite` and `postgres` are
+two databases behind one interface. Beside the rows: who may write (`owner`, `takeover`), how far a view has come
+(`fence`), its generations (`catalog`), and what it sends to topics (`outbox`).
+"""

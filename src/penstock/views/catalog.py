@@ -16,7 +16,7 @@ import pyarrow as pa
 from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, select, update
 
 from penstock.clock import now_us
-from penstock.errors import UnknownView, ViewTaken
+from penstock.errors import FenceMoved, UnknownView, ViewTaken
 from penstock.views.fence import Fence
 from penstock.views.system_tables import GENERATIONS, VIEWS
 
@@ -31,7 +31,12 @@ _NUMBERED = (_G.pipeline, _G.set_name, _G.number)
 # Built once: this runs in every step.
 _SET_FENCE = (
     update(GENERATIONS)
-    .where(_G.pipeline == bindparam("of"), _G.set_name == bindparam("set"), _G.number == bindparam("nr"))
+    .where(
+        _G.pipeline == bindparam("of"),
+        _G.set_name == bindparam("set"),
+        _G.number == bindparam("nr"),
+        _G.fence == bindparam("from"),
+    )
     .values(fence=bindparam("fence"), counters=bindparam("counters"))
 )
 
@@ -165,10 +170,14 @@ class Catalog:
 
     # --- changing ---
 
-    def next_number(self, pipeline: str, set: str) -> int:  # noqa: A002
-        """The number that the next `new_generation` of the set will have. No number is given out twice."""
+    def next_number(self, pipeline: str, set: str, views: Iterable[str] = ()) -> int:  # noqa: A002
+        """The number that the next `new_generation` of the set will have. No number is given out twice.
+
+        Nor twice for one of the `views`, which may have been in another set before: tables are named after them.
+        """
         greatest = select(func.max(_G.number)).where(_G.pipeline == pipeline, _G.set_name == set)
-        return (self._connection.scalar(greatest) or 0) + 1
+        of_views = select(func.max(_V.number)).where(_V.pipeline == pipeline, _V.view_name.in_(list(views)))
+        return max(self._connection.scalar(greatest) or 0, self._connection.scalar(of_views) or 0) + 1
 
     def new_generation(
         self,
@@ -190,7 +199,7 @@ class Catalog:
         generation = Generation(
             pipeline,
             set,
-            self.next_number(pipeline, set),
+            self.next_number(pipeline, set, names),
             "building",
             fence or Fence(),
             {view.name: view for view in views},
@@ -218,7 +227,11 @@ class Catalog:
     def set_fence(
         self, generation: Generation, fence: Fence, counters: Mapping[str, Counters] | None = None
     ) -> Generation:
-        """Moves the fence, and the counters of the views that are given. One statement; returns what is true now."""
+        """Moves the fence, and the counters of the views that are given. One statement; returns what is true now.
+
+        FenceMoved if it is not where the generation has it: a commit whose answer was lost came through after all, and
+        may have done so only now. What was computed from the old fence must not be stored then.
+        """
         moved = replace(generation, fence=fence, counters={**generation.counters, **(counters or {})})
         changed = self._connection.execute(
             _SET_FENCE,
@@ -226,11 +239,13 @@ class Catalog:
                 "of": generation.pipeline,
                 "set": generation.set,
                 "nr": generation.number,
+                "from": generation.fence.to_json(),
                 "fence": fence.to_json(),
                 "counters": _counters_to_json(moved.counters),
             },
         )
-        assert changed.rowcount == 1, (generation.pipeline, generation.set, generation.number)
+        if changed.rowcount != 1:
+            raise FenceMoved(generation.pipeline, generation.set, generation.number)
         return moved
 
     def switch(

@@ -124,12 +124,11 @@ def row_of_key(snapshot: Snapshot, view: StoredView, key: Mapping[str, Any]) -> 
 
 def _compared(source: sa.TableClause, condition: Condition, dialect: str) -> sa.ColumnElement[bool]:
     column: sa.ColumnElement[Any] = source.c[condition.column.name]
-    if condition.value is None:
-        return column.is_(None)
-    if dialect == "sqlite":  # Where everything is a number, text or bytes.
-        [value] = to_plain(pa.array([condition.value], condition.column.type)).array.to_pylist()
-        return column == value
-    return column == condition.value
+    value = condition.value
+    if value is not None and dialect == "sqlite":  # Where everything is a number, text or bytes.
+        [value] = to_plain(pa.array([value], condition.column.type)).array.to_pylist()
+    found: sa.ColumnElement[bool] = column.is_(None) if value is None else column == value
+    return found
 
 
 def _order(view: StoredView, source: sa.TableClause, order: str | None, dialect: str) -> list[Any]:

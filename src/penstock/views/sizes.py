@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, func, literal, select, table, text
 
 _BYTES = {
-    "sqlite": "SELECT sum(pgsize) FROM dbstat WHERE aggregate AND name IN "
+    "sqlite": "SELECT sum(pgsize) FROM dbstat WHERE aggregate = TRUE AND name IN "
     "(SELECT name FROM sqlite_schema WHERE tbl_name = :name)",
     "postgresql": "SELECT pg_total_relation_size(to_regclass(quote_ident(:name)))",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +16,22 @@ Range = tuple[int | None, int | None]
 
 _DAY_US = 86_400_000_000
 _BOUND_MIN, _BOUND_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+
+NAME_MAX = 63
+"""The longest name that PostgreSQL tells apart."""
+
+
+def table_name(*parts: str | int) -> str:
+    """A name for a table, made of what it is for; the same parts give the same name, others another.
+
+    >>> table_name("hits", 1)
+    'hits__1'
+    """
+    name = "__".join(map(str, parts))
+    if len(name) <= NAME_MAX:
+        return name
+    return f"{name[: NAME_MAX - 18]}__{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
 
 
 @dataclass(frozen=True)

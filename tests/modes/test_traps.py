@@ -1,0 +1,39 @@
+"""Every trap gives in a stream, whatever the size of its steps, the rows that a batch gives."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.modes.harness import Lab, Rows
+from tests.modes.trap_views import KEPT, events, others, people, traps
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lab:
+    folder = tmp_path_factory.mktemp("traps")
+    made = Lab(folder, traps(folder), spark)
+    rows, arrived = events()
+    made.append("events", rows, arrived)
+    made.append("others", others())
+    made.append("people_changes", people())
+    return made
+
+
+@pytest.fixture(scope="module")
+def expected(lab: Lab) -> Rows:
+    return lab.batch()
+
+
+def test_every_view_is_kept_as_it_should_be(lab: Lab, expected: Rows) -> None:
+    assert {view.name: view.keeping.how for view in lab.compiled()} == KEPT
+    assert not [name for name, rows in expected.items() if not rows]
+
+
+@pytest.mark.parametrize("max_rows", [None, 10, 3])
+def test_steps_of_any_size_give_the_rows_of_a_batch(lab: Lab, expected: Rows, max_rows: int | None) -> None:
+    found = lab.stream(max_rows)
+    wrong = {name: (rows, found[name]) for name, rows in expected.items() if rows != found[name]}
+    assert not wrong
