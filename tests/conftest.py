@@ -1,4 +1,4 @@
-"""What every test may ask for: one Spark session per test process, and the cases that lie beside the repository."""
+"""What every test may ask for: one Spark session and one PostgreSQL per process, and the cases beside the repository."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.postgresql import postgresql
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["postgresql"]
 
 ROOT = Path(__file__).parent.parent
 SLOWER_MARKS = ("spark", "services", "long")
 LONG_TIMEOUT_SECONDS = 900
+SHORT_LIVED = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""A JVM that lives for minutes is not worth optimising: most of its time would go into its own compiler."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,7 +37,7 @@ def spark() -> Iterator[SparkSession]:
     from penstock.settings import SparkSettings
     from penstock.spark import session
 
-    started = session(SparkSettings(master="local[2]", shuffle_partitions=2), name="penstock-tests")
+    started = session(SparkSettings(master="local[2]", shuffle_partitions=2, conf=SHORT_LIVED), name="penstock-tests")
     yield started
     started.stop()
 

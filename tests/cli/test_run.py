@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark"), pytest.mark.t
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Place:  # noqa: ARG001
+def ran(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Place:
     """The pipeline after a stream over 20 events in steps of 8."""
     where = place(tmp_path_factory.mktemp("ran"))
     append(where, 20)
@@ -167,7 +167,9 @@ def test_row_that_is_not_there_is_answered_with_its_neighbours(ran: Place) -> No
 @pytest.mark.parametrize("mode", ["stream", "batch"])
 def test_sigterm_ends_a_run_cleanly(tmp_path: Path, mode: str) -> None:
     where = place(tmp_path)
-    slow = APP.replace('F.count("*")', "F.count(F.expr(\"reflect('java.lang.Thread', 'sleep', 60000L)\"))")
+    slow = APP.replace("access.groupBy(F.w", 'access.withColumn("url", slow("url")).groupBy(F.w').replace(
+        "app = Pipeline", "import time\nslow = F.udf(lambda url: time.sleep(60) or url)\napp = Pipeline"
+    )
     Path(where.app).write_text(APP if mode == "stream" else slow)
     append(where, 8)
     command = [sys.executable, "-m", "penstock.cli", "run", where.app, "--mode", mode, "--json", *where.options]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,17 @@ Rows = dict[str, list[tuple[Any, ...]]]
 
 
 class Lab:
-    """A log with events in it, and a new database for each run."""
+    """A log with events in it, and a new database for each run: a SQLite file, or what `new_url` gives."""
 
-    def __init__(self, folder: Path, pipeline: Pipeline, spark: SparkSession) -> None:
+    def __init__(
+        self, folder: Path, pipeline: Pipeline, spark: SparkSession, new_url: Callable[[], str] | None = None
+    ) -> None:
         self.folder = folder
         self.pipeline = pipeline
         self.spark = spark
         self.log = Log(folder / "log", background=False)
         self.topics = make_topics(pipeline, self.log)
+        self._new_url = new_url
         self._runs = 0
         self._compiled: tuple[CompiledView, ...] | None = None
 
@@ -49,12 +52,16 @@ class Lab:
         target.append(table, arrived=stamps)
 
     @contextmanager
-    def engine(self, name: str | None = None, pipeline: Pipeline | None = None) -> Iterator[tuple[Engine, Store]]:
-        """An engine over a database: a new one, or the one of that name."""
+    def engine(
+        self, name: str | None = None, pipeline: Pipeline | None = None, url: str | None = None
+    ) -> Iterator[tuple[Engine, Store]]:
+        """An engine over a database: a new one, or the one of that name or address."""
         self._runs += 1
+        if url is None and name is None and self._new_url is not None:
+            url = self._new_url()
         views = self.compiled() if pipeline is None else None
         with (
-            open_store(f"sqlite:{self.folder / (name or f'views{self._runs}')}.db") as store,
+            open_store(url or f"sqlite:{self.folder / (name or f'views{self._runs}')}.db") as store,
             open_engine(pipeline or self.pipeline, log=self.log, store=store, spark=self.spark, views=views) as engine,
         ):
             yield engine, store
@@ -80,16 +87,16 @@ def rows_of(engine: Engine, store: Store) -> Rows:
         assert live is not None
         for view in views:
             table = store.read(view.shape.table(live.number)).select(view.shape.columns.names)
-            found[view.name] = sorted((tuple(map(_plain, row.values())) for row in table.to_pylist()), key=repr)
+            found[view.name] = sorted((tuple(map(plain, row.values())) for row in table.to_pylist()), key=repr)
             assert live.counters[view.name].rows == table.num_rows, view.name
     return found
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return tuple(_plain(each) for each in value.values())
+        return tuple(plain(each) for each in value.values())
     if isinstance(value, float) and value != value:
         return "NaN"
     if isinstance(value, float):
         return round(value, 9)
-    return tuple(map(_plain, value)) if isinstance(value, list) else value
+    return tuple(map(plain, value)) if isinstance(value, list) else value

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from tests.modes.harness import Lab, Rows
 from tests.modes.trap_views import KEPT, events, others, people, traps
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

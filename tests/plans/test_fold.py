@@ -15,8 +15,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import DoubleType, IntegerType
 
-from penstock.plans.fold import AGGREGATES, INSTEAD
 from penstock.plans.row_wise import ROW_WISE
+from penstock.plans.whitelist import AGGREGATES, INSTEAD
 from tests.plans.views import analysed
 
 pytestmark = pytest.mark.spark
@@ -37,12 +37,12 @@ def one_row(value: int) -> int:
     return value + 1
 
 
-@pandas_udf(DoubleType())  # type: ignore[untyped-decorator]
+@pandas_udf(DoubleType())  # type: ignore[call-overload, untyped-decorator]
 def batch(values: pd.Series) -> pd.Series:
     return values - values.mean()
 
 
-@pandas_udf(DoubleType())  # type: ignore[untyped-decorator]
+@pandas_udf(DoubleType())  # type: ignore[call-overload, untyped-decorator]
 def spread(values: pd.Series) -> float:
     return float(values.max() - values.min())
 

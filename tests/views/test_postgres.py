@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import StoreUnavailable
 from penstock.views.store import StoredTable, open_store
-from tests.views.conftest import Server
+from tests.postgresql import Server
 from tests.views.stored_rows import HITS, hits, seen
 
 pytestmark = pytest.mark.services

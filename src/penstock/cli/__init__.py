@@ -12,6 +12,7 @@
     lag.py       how far views are behind
     late.py      the late events of a topic
     explain.py   which records made this row
+    verify.py    do all ways to run it agree?
 
 Exit codes: 0 fine, 1 error, 2 wrong usage, 130 stopped by Ctrl-C. Whatever is heavy is imported inside the commands, so
 that `penstock --help` answers at once.
@@ -23,7 +24,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import check, consume, explain, lag, late, load, log, plan, produce, run, topic, view
+from penstock.cli import check, consume, explain, lag, late, load, log, plan, produce, run, topic, verify, view
 from penstock.cli.behaviour import Commands
 from penstock.cli.options import LOG_HELP
 
@@ -47,6 +48,7 @@ app.add_typer(view.commands, name="view")
 app.command()(lag.lag)
 app.command()(late.late)
 app.command("explain-row")(explain.explain_row)
+app.command()(verify.verify)
 
 
 def main() -> None:

@@ -30,11 +30,11 @@ def run_batch(
     """
     chosen = engine.sets if sets is None else sets
     done = []
+    goal = reached(until, engine.topics)
     for views in chosen:
         if not allow_loss:
             engine.check_replay(views)
-        topics = {name: engine.log.topic(name) for view in views for name in view.topics}
-        ends = reached(until, topics)
+        ends = {name: goal[name] for view in views for name in view.topics}
         running = None
         for running in engine.build(views, ends, max_rows=max_rows or BATCH_ROWS):
             if on_progress is not None:

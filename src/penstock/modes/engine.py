@@ -16,6 +16,7 @@ import pyarrow as pa
 from penstock.errors import ReplayRefused, UnknownView, ViewsChanged
 from penstock.log.cut import Offsets
 from penstock.log.log import Log
+from penstock.log.topic import Topic
 from penstock.modes.changed import changed_views
 from penstock.modes.running import RunningSet, known_views
 from penstock.modes.topics import make_topics
@@ -53,6 +54,11 @@ class Engine:
     @property
     def views(self) -> tuple[CompiledView, ...]:
         return tuple(view for views in self.sets for view in views)
+
+    @property
+    def topics(self) -> dict[str, Topic]:
+        """The topics that some view reads."""
+        return {name: self.log.topic(name) for view in self.views for name in view.topics}
 
     # --- generations ---
 

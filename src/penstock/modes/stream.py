@@ -74,7 +74,10 @@ def run_stream(
     running = patience.until_done(lambda: [engine.open(views) for views in engine.sets])
     if on_open is not None:
         on_open(running)
-    goals = [reached(until, each.topics) for each in running] if once or until is not None else None
+    goals = None
+    if once or until is not None:
+        goal = reached(until, engine.topics)
+        goals = [{name: goal[name] for name in each.topics} for each in running]
     stream = _Stream(engine, running, goals, max_rows or STEP_ROWS, trigger, on_step)
     with closing(Wakeup()) as wakeup:
         stop.wakes(wakeup)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.plans.building import is_library
 from penstock.plans.decision import Input
-from penstock.plans.fold import LEAVES
 from penstock.plans.tree import Node
+from penstock.plans.whitelist import LEAVES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,12 +17,13 @@ from penstock.log.definition import OWN_COLUMNS
 from penstock.plans.building import Seen, build, line_of
 from penstock.plans.decision import Analysis, Fold, FoldColumn, Input, Keeping, Problem, Redo
 from penstock.plans.fingerprint import canonical, fingerprint
-from penstock.plans.fold import LEAVES, Refusal, changes, fold_of
+from penstock.plans.fold import changes, fold_of
 from penstock.plans.meeting import meeting_of
 from penstock.plans.needed import needed_columns
 from penstock.plans.redo import Undivided, by_group, by_window, declared, within_of
 from penstock.plans.replay import not_replayable
 from penstock.plans.tree import marked, plan_of, text_of
+from penstock.plans.whitelist import LEAVES, Refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,17 +12,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from penstock.plans.bands import (
+    Band,
+    Source,
+    distinct,
+    equated,
+    fields_of,
+    is_bound,
+    joined,
+    pinned,
+    seen_above,
+    windows_of,
+    with_equals,
+)
 from penstock.plans.decision import Input
-from penstock.plans.fold import bound_of, changes
-from penstock.plans.tree import Expression, Node, conjuncts, join_type, same, unaliased
-from penstock.plans.windows import TimeWindow, quoted, time_window
+from penstock.plans.fold import changes
+from penstock.plans.tree import Expression, Node, join_type, same, unaliased
+from penstock.plans.whitelist import ROW_WISE_UDFS
+from penstock.plans.windows import time_window
 from penstock.plans.words import in_words
 
 _UNTOUCHED = {
     "SubqueryAlias", "View", "Generate", "Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions",
     "ResolvedHint", "Filter",
 }  # fmt: skip
-_ROW_WISE_UDFS = {100, 101}
 _NOT_SPLIT = {
     "GlobalLimit": "limit picks rows among all others",
     "LocalLimit": "limit picks rows among all others",
@@ -32,50 +45,6 @@ _NOT_SPLIT = {
     "MapInArrow": "mapInArrow sees a batch of rows at once",
     "Sample": "sample picks rows by chance",
 }
-
-
-@dataclass(frozen=True)
-class Source:
-    """A column of an input, a window over it, or a field inside it."""
-
-    input: str
-    column: str
-    window: tuple[int, int, int] | None = None
-    """The length, slide and offset of a window over the column; None for the column itself."""
-    path: str = ""
-    """A field inside, such as `.start`."""
-
-    @property
-    def sql(self) -> str:
-        inner = (
-            quoted(self.column) if self.window is None else TimeWindow(0, self.column, *self.window).sql(self.column)
-        )
-        return inner + self.path
-
-
-@dataclass(frozen=True)
-class Band:
-    """A column of each changing leaf, and where its value can be seen at this height of the plan."""
-
-    leaves: Mapping[int, Source]
-    """By number of the leaf."""
-    visible: frozenset[int]
-    """The ids of attributes that equal it."""
-    bounds: frozenset[int] = frozenset()
-    """Of a window: ids of attributes that are its start or its end, which tell the window as well."""
-    halves: tuple[frozenset[int], frozenset[int]] | None = None
-    """Above a full join: the ids of either side, of which one may be NULL."""
-    pinned: int | None = None
-    """In a subquery: the outer attribute that it equals, so that one run of the subquery sees one group only."""
-
-    @property
-    def window(self) -> tuple[int, int, int] | None:
-        """What window it is, if it is the same one of all leaves."""
-        found = {None if source.path else source.window for source in self.leaves.values()}
-        return found.pop() if len(found) == 1 else None
-
-    def sees(self, ids: Iterable[int]) -> bool:
-        return self.pinned is not None or not (self.visible | self.bounds).isdisjoint(ids)
 
 
 @dataclass
@@ -131,7 +100,7 @@ class _Walk:
         if node.kind in ("Union", "Except", "Intersect"):
             return self._side_by_side(node)
         if node.kind == "Filter":
-            equal = [*equal, *_equated(node.listed("condition"))]
+            equal = [*equal, *equated(node.listed("condition"))]
         below = self.node(node.child, equal if node.kind in _UNTOUCHED or node.kind == "Project" else ())
         below = self._expressions(node, below)
         if len(node.children) > 1:
@@ -142,7 +111,7 @@ class _Walk:
         if node.kind == "Project":
             return self._projected(below, node.listed("projectList"))
         if node.kind == "Filter":
-            return replace(below, bands=[_pinned(band, node) for band in below.bands])
+            return replace(below, bands=[pinned(band, node) for band in below.bands])
         if node.kind in _UNTOUCHED:
             return below
         if node.kind == "Expand":
@@ -186,13 +155,13 @@ class _Walk:
         return Meeting(bands, has_leaves=True)
 
     def _projected(self, below: Meeting, named: Sequence[Expression]) -> Meeting:
-        bands = [_seen(band, named) for band in below.bands]
+        bands = [seen_above(band, named) for band in below.bands]
         for each in named:
             made = time_window(unaliased(each))
             if made is not None and each.id is not None:
-                bands += _windows(below.bands, made, each.id)
+                bands += windows_of(below.bands, made, each.id)
             elif unaliased(each).kind == "GetStructField" and each.id is not None:
-                bands += _fields(below.bands, unaliased(each), each.id)
+                bands += fields_of(below.bands, unaliased(each), each.id)
         return replace(below, bands=bands)
 
     def _with_fields(self, below: Meeting, grouping: Sequence[Expression]) -> Meeting:
@@ -201,8 +170,8 @@ class _Walk:
         for number, each in enumerate(grouping):
             if each.kind == "GetStructField":
                 own = _own_number(number)
-                bands = [replace(b, bounds=b.bounds | {own}) if b.window and _is_bound(each, b) else b for b in bands]
-                bands += _fields(below.bands, each, own)
+                bands = [replace(b, bounds=b.bounds | {own}) if b.window and is_bound(each, b) else b for b in bands]
+                bands += fields_of(below.bands, each, own)
         return replace(below, bands=bands)
 
     def _expanded(self, node: Node, below: Meeting) -> Meeting:
@@ -214,7 +183,7 @@ class _Walk:
             for (number, _), each in zip(output, projection, strict=False):
                 made = time_window(each)
                 if made is not None:
-                    bands += _windows(below.bands, made, number)
+                    bands += windows_of(below.bands, made, number)
         return replace(below, bands=bands)
 
     def _join(self, node: Node, equal: Sequence[tuple[Expression, Expression]]) -> Meeting:
@@ -230,17 +199,17 @@ class _Walk:
             changing, kept = (left, "Right") if left.has_leaves else (right, "Left")
             if kind == "FullOuter" or kind == f"{kept}Outer" or (right.has_leaves and kind.startswith("Left")):
                 return both.none(f"a {kind} join keeps rows of the static side that no group owns")
-            pairs = [*_equated(node.listed("condition")), *equal] if is_inner else []
-            return replace(both, bands=[_with_equals(band, pairs) for band in changing.bands])
-        pairs = [*_equated(node.listed("condition")), *(equal if is_inner else ())]
+            pairs = [*equated(node.listed("condition")), *equal] if is_inner else []
+            return replace(both, bands=[with_equals(band, pairs) for band in changing.bands])
+        pairs = [*equated(node.listed("condition")), *(equal if is_inner else ())]
         both.is_restricted = True
         for one, other in pairs:
-            both.bands += _joined(left.bands, right.bands, one, other, kind)
-            both.bands += _joined(left.bands, right.bands, other, one, kind)
+            both.bands += joined(left.bands, right.bands, one, other, kind)
+            both.bands += joined(left.bands, right.bands, other, one, kind)
         if not both.bands and both.why is None:
             words = in_words(node.listed("condition")[0]) if node.listed("condition") else "no condition"
             both.why = f"a join ({words}) does not equate columns of both inputs"
-        return replace(both, bands=_distinct(both.bands))
+        return replace(both, bands=distinct(both.bands))
 
     def _side_by_side(self, node: Node) -> Meeting:
         """UNION, EXCEPT, INTERSECT: a band must stand in the same place on all sides."""
@@ -264,7 +233,7 @@ class _Walk:
                     if at in other.visible
                 ]
             found.bands += bands
-        found.bands = _distinct(found.bands)
+        found.bands = distinct(found.bands)
         return found if found.bands else found.none("the parts of a union share no column")
 
     def _expressions(self, node: Node, below: Meeting) -> Meeting:
@@ -301,12 +270,12 @@ class _Walk:
                 words = ", ".join(in_words(value) for value in holder.children[:-1])
                 below = replace(below.none(f"{words} NOT IN (...) looks at all rows"), not_in=below.not_in or words)
                 found = []
-        kept = replace(below, bands=_distinct(found), is_restricted=True, not_in=below.not_in or inner.not_in)
+        kept = replace(below, bands=distinct(found), is_restricted=True, not_in=below.not_in or inner.not_in)
         return kept if found else kept.none("a subquery does not equate a column of its input with one outside")
 
 
 def _sees_batches(expression: Expression) -> bool:
-    return expression.kind == "PythonUDF" and expression.fields.get("evalType") not in _ROW_WISE_UDFS
+    return expression.kind == "PythonUDF" and expression.fields.get("evalType") not in ROW_WISE_UDFS
 
 
 def _ids(expressions: Iterable[Expression]) -> list[int]:
@@ -332,116 +301,3 @@ def _numbered(named: Sequence[Expression], grouping: Sequence[Expression]) -> li
             each = Expression("Alias", (own,), each.fields) if each.kind == "Alias" else own
         found.append(each)
     return found
-
-
-def _seen(band: Band, named: Sequence[Expression]) -> Band:
-    """A band as it is seen above a list of named expressions."""
-    visible, bounds = set(), set()
-    for each in named:
-        made = unaliased(each)
-        assert each.id is not None, each
-        if made.is_attribute and made.id in band.visible:
-            visible.add(each.id)
-        elif band.window is not None and _is_bound(made, band):
-            bounds.add(each.id)
-        elif band.halves is not None and made.kind == "Coalesce":
-            sides = [next((n for n in (0, 1) if arg.id in band.halves[n]), None) for arg in made.children]
-            if set(sides) == {0, 1}:
-                visible.add(each.id)
-    halves = band.halves and tuple(
-        frozenset(each.id for each in named if unaliased(each).is_attribute and unaliased(each).id in half and each.id)
-        for half in band.halves
-    )
-    return replace(band, visible=frozenset(visible), bounds=frozenset(bounds), halves=halves)  # type: ignore[arg-type]
-
-
-def _windows(bands: Sequence[Band], made: TimeWindow, number: int) -> list[Band]:
-    """The windows of a column: whoever respects the column respects them too."""
-    return [
-        Band(_each(band, window=made.measure), frozenset([number]))
-        for band in bands
-        if made.time in band.visible and not any(source.window or source.path for source in band.leaves.values())
-    ]
-
-
-def _fields(bands: Sequence[Band], made: Expression, number: int) -> list[Band]:
-    """A field of a struct: whoever respects the struct respects it too."""
-    return [
-        Band(
-            {leaf: replace(source, path=f"{source.path}.{quoted(made.name)}") for leaf, source in band.leaves.items()},
-            frozenset([number]),
-        )
-        for band in bands
-        if band.window is None and made.name and made.children[0].id in band.visible
-    ]
-
-
-def _each(band: Band, window: tuple[int, int, int]) -> dict[int, Source]:
-    return {leaf: replace(source, window=window) for leaf, source in band.leaves.items()}
-
-
-def _pinned(band: Band, node: Node) -> Band:
-    for condition in conjuncts(node.listed("condition")[0]):
-        if condition.kind in ("EqualTo", "EqualNullSafe"):
-            for one, other in (condition.children, condition.children[::-1]):
-                if one.id in band.visible and other.kind == "OuterReference":
-                    return replace(band, pinned=other.children[0].id)
-    return band
-
-
-def _equated(condition: Sequence[Expression]) -> list[tuple[Expression, Expression]]:
-    return [
-        (each.children[0], each.children[1])
-        for whole in condition
-        for each in conjuncts(whole)
-        if each.kind in ("EqualTo", "EqualNullSafe")
-    ]
-
-
-def _with_equals(band: Band, pairs: Sequence[tuple[Expression, Expression]]) -> Band:
-    """A band as it is seen where a static table was joined: in the columns of the table that equal it."""
-    equals = [other.id for pair in pairs for one, other in (pair, pair[::-1]) if one.id in band.visible]
-    return replace(band, visible=band.visible.union(each for each in equals if each is not None))
-
-
-def _joined(left: list[Band], right: list[Band], one: Expression, other: Expression, kind: str) -> list[Band]:
-    """The bands that a join respects because it equates `one` of its left side with `other` of its right side."""
-    found = []
-    for band in left:
-        for mate in right:
-            is_value = one.id in band.visible and other.id in mate.visible
-            has_same_window = band.window is not None and band.window == mate.window
-            is_bound = has_same_window and _is_bound(one, band) and _is_bound(other, mate)
-            if (one.id is not None and is_value) or is_bound:
-                found.append(_combined(band, mate, kind))
-    return found
-
-
-def _is_bound(expression: Expression, band: Band) -> bool:
-    window = bound_of(expression)
-    return expression.id in band.bounds or (window is not None and window.id in band.visible)
-
-
-def _combined(band: Band, mate: Band, kind: str) -> Band:
-    if kind in ("Inner", "Cross"):
-        visible, bounds = band.visible | mate.visible, band.bounds | mate.bounds
-    elif kind == "RightOuter":
-        visible, bounds = mate.visible, mate.bounds
-    elif kind == "FullOuter":
-        visible, bounds = frozenset(), frozenset()
-    else:
-        visible, bounds = band.visible, band.bounds
-    halves = (band.visible, mate.visible) if kind == "FullOuter" else None
-    return Band({**band.leaves, **mate.leaves}, visible, bounds, halves, band.pinned or mate.pinned)
-
-
-def _distinct(bands: Iterable[Band]) -> list[Band]:
-    """One band for each choice of columns, seen wherever any of them is."""
-    found: dict[object, Band] = {}
-    for band in bands:
-        key = tuple(sorted(band.leaves.items(), key=lambda leaf: leaf[0]))
-        old = found.get(key)
-        if old is not None:
-            band = replace(band, visible=band.visible | old.visible, bounds=band.bounds | old.bounds)
-        found[key] = band
-    return list(found.values())

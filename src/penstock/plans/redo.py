@@ -8,8 +8,9 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.definition import ANY_INPUT
+from penstock.plans.bands import Band
 from penstock.plans.decision import Input, Redo
-from penstock.plans.meeting import Band, Meeting
+from penstock.plans.meeting import Meeting
 from penstock.plans.tree import Node
 
 if TYPE_CHECKING:

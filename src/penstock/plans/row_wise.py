@@ -2,10 +2,17 @@
 
 What is not in this list is not folded. The list was made from Spark 4.3.0: every class of `catalyst.expressions` that
 Spark itself calls deterministic, less what it should not have: clocks, `uniform`, `reflect`, encryption with a random
-start. Aggregates, subqueries, OVER, Python functions and the arithmetic of time windows are judged in `fold.py`.
+start. Time windows and Python functions are judged beside it, by `row_wise_only`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.plans.tree import Expression
+from penstock.plans.whitelist import ROW_WISE_UDFS, Refusal
+from penstock.plans.windows import is_session, time_window
+from penstock.plans.words import in_words
 
 _NAMES = """
     Abs Acos Acosh Add AddMonths AesDecrypt Alias And ArrayAggregate ArrayAppend ArrayBinarySearch ArrayCompact
@@ -69,3 +76,28 @@ ROW_WISE = frozenset(_NAMES.split())
 
 GENERATORS = frozenset(["Explode", "PosExplode", "Inline", "Stack", "JsonTuple", "GeneratorOuter", "VariantExplode"])
 """What may stand in a Generate: several rows made of one, and of that one only."""
+
+
+def row_wise_only(expression: Expression, *, is_generator: bool = False) -> Iterator[Refusal]:
+    """What in an expression looks at more than its own row."""
+    if time_window(expression) is not None:
+        return
+    if is_session(expression):
+        yield Refusal("a session window joins rows that lie beside each other: a new row can join two sessions")
+        return
+    if is_generator and expression.kind in GENERATORS:
+        pass
+    elif expression.kind == "PythonUDF":
+        if expression.fields.get("evalType") not in ROW_WISE_UDFS:
+            yield Refusal(
+                f"{expression.name}() is a pandas or Arrow UDF, which sees a batch of rows at once",
+                "write it as a plain udf, which sees one row",
+            )
+        elif expression.fields.get("udfDeterministic") is False:
+            yield Refusal(f"{expression.name}() is marked as nondeterministic")
+    elif expression.plan is not None or expression.kind == "InSubquery":
+        yield Refusal("it has a subquery")
+    elif expression.kind not in ROW_WISE:
+        yield Refusal(f"{in_words(expression)} may look at more than its own row")
+    for child in expression.children:
+        yield from row_wise_only(child, is_generator=is_generator)

@@ -84,6 +84,16 @@ def time_windows(plan: Node) -> dict[int, TimeWindow]:
     return found
 
 
+def bound_of(expression: Expression) -> Expression | None:
+    """The window of which an expression takes the start or the end; None if it does not."""
+    if expression.kind != "GetStructField" or not expression.children[0].is_attribute:
+        return None
+    window = expression.children[0]
+    kind = window.fields.get("dataType")
+    names = [each.get("name") for each in kind.get("fields", ())] if isinstance(kind, dict) else []
+    return window if names == ["start", "end"] else None
+
+
 def is_session(expression: Expression) -> bool:
     """Whether an expression is what a session window begins as: its bounds move with the rows beside it."""
     start = expression.children[1] if expression.kind == "CreateNamedStruct" and len(expression.children) == 4 else None

@@ -45,8 +45,9 @@ def changelog_rows(shape: Shape, changes: Changes, fence: Fence) -> pa.Table:
     visible = [KEY, *shape.columns.names]
     seen = difference(changes.before.select(visible), changes.after.select(visible))
     keys = pc.unique(pa.concat_arrays([one_array(side.column(KEY)) for side in (seen.before, seen.after)]))
-    before, after = (_structs(shape.columns, align(side, keys)) for side in (seen.before, seen.after))
     was, is_now = (pc.is_in(keys, value_set=one_array(side.column(KEY))) for side in (seen.before, seen.after))
+    before = _structs(shape.columns, align(seen.before, keys), was)
+    after = _structs(shape.columns, align(seen.after, keys), is_now)
     kinds = np.where(~is_now.to_numpy(zero_copy_only=False), 2, np.where(was.to_numpy(zero_copy_only=False), 1, 0))
     operation = pa.array(OPERATIONS).take(pa.array(kinds))
     names = pc.if_else(is_now, after, before)
@@ -56,12 +57,11 @@ def changelog_rows(shape: Shape, changes: Changes, fence: Fence) -> pa.Table:
     return pa.table([pa.array(texts, pa.string()), operation, before, after, offsets], schema=schema)
 
 
-def _structs(columns: pa.Schema, rows: pa.Table) -> pa.Array:
+def _structs(columns: pa.Schema, rows: pa.Table, is_there: pa.Array) -> pa.Array:
     """Rows as one column of structs; NULL where there is no row."""
     arrays = [one_array(rows.column(each.name)) for each in columns]
-    is_absent = pc.is_null(one_array(rows.column(KEY)))
     kinds = [pa.field(each.name, each.type) for each in columns]
-    return pa.StructArray.from_arrays(arrays, fields=kinds, mask=is_absent)
+    return pa.StructArray.from_arrays(arrays, fields=kinds, mask=pc.invert(is_there))
 
 
 def _plain(value: object) -> object:

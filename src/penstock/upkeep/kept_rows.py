@@ -71,7 +71,8 @@ class KeptRows:
             kept = with_column(kept, TIME, times_of(table, self.time))
         if groups is not None:
             kept = with_column(kept, GROUP, groups)
-        return kept.select(self.table(generation).schema.names)
+        schema = self.table(generation).schema
+        return kept.select(schema.names).cast(schema)  # What is never NULL upstream may be so in what was read back.
 
 
 def times_of(table: pa.Table, column: str | None) -> pa.Array:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType
 
+import pyarrow as pa
+
 from penstock.pipeline.place import Place
 from penstock.plans.building import line_with
 from penstock.plans.fingerprint import functions_of
@@ -93,8 +95,13 @@ def cause_of(view: CompiledView, seen: Seen, groups: Callable[[], str]) -> Cause
     )
 
 
+def has_floats(view: CompiledView) -> bool:
+    """Whether readers see floating-point numbers in a view."""
+    return any(_holds_floats(each.type) for each in view.shape.columns)
+
+
 def adds_floats(view: CompiledView) -> bool:
-    """Whether a view adds floating-point numbers up, so that their last digits depend on the order."""
+    """Whether a view may add floating-point numbers up, so that their last digits depend on the order."""
     plan = plan_of(view.frame)
     kinds = {node.kind for node in plan.everywhere()} | {each.kind for each in _expressions(view)}
     is_pandas = any(each.kind == "PythonUDF" and each.fields.get("evalType", 100) > 101 for each in _expressions(view))
@@ -135,21 +142,21 @@ def _unordered(view: CompiledView) -> Iterator[Cause]:
             else:
                 text = f"{word}() takes rows in whatever order they come: it is on unordered rows"
                 hint = "use min_by, max_by or sort_array over a column that orders the rows, such as _offset"
-            yield Cause(text, hint, line_with(view.spec, word) or view.spec.place)
+            yield Cause(text, hint, _line_of(view, word))
     nodes = {node.kind for node in plan_of(view.frame).everywhere()}
     for kind, word in PICKING.items():
         if kind in nodes:
             yield Cause(
                 f"{word} keeps any of several rows",
                 "say which one: row_number() over an order that tells all rows apart",
-                line_with(view.spec, word) or view.spec.place,
+                _line_of(view, word),
             )
     for kind, word in SKETCHES.items():
         if kind in kinds:
             yield Cause(
                 f"{word}() depends on how its rows are split over tasks",
                 "use agg.distinct or agg.quantiles of penstock.agg, which merge exactly",
-                line_with(view.spec, word) or view.spec.place,
+                _line_of(view, word),
             )
 
 
@@ -177,6 +184,18 @@ def _declared(view: CompiledView, groups: Callable[[], str]) -> Iterator[Cause]:
             "make horizon= longer, or leave it out",
             spec.place,
         )
+
+
+def _line_of(view: CompiledView, word: str) -> Place:
+    """Where a function is called; of the view, where that is not found."""
+    return line_with(view.spec, f"{word}(") or line_with(view.spec, word) or view.spec.place
+
+
+def _holds_floats(kind: pa.DataType) -> bool:
+    """Whether a column is of floating-point numbers, or has such inside."""
+    return pa.types.is_floating(kind) or any(
+        _holds_floats(kind.field(number).type) for number in range(kind.num_fields)
+    )
 
 
 def _expressions(view: CompiledView) -> Iterator[Expression]:

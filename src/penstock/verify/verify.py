@@ -20,7 +20,7 @@ from penstock.modes.topics import recorded_topics
 from penstock.pipeline.pipeline import Pipeline
 from penstock.plans.decision import Problem
 from penstock.upkeep.compiled import CompiledView, as_views, try_compile
-from penstock.verify.causes import Seen, adds_floats, cause_of
+from penstock.verify.causes import Seen, adds_floats, cause_of, has_floats
 from penstock.verify.compare import Comparison, compare
 from penstock.verify.cuts import Recorded
 from penstock.verify.killed import killed
@@ -85,9 +85,11 @@ def verify(
             runner = Runner(_only(pipeline, compiled), log, spark, recorded, Path(folder), compiled)
             for run in _runs(runner, seed=seed, cuts=cuts, singles=singles, faults=faults):
                 runs.append(run)
+                lines += _lines(compiled, run, runs[0], tolerant)
+                if run is not runs[0]:
+                    run.rows.clear()  # Only those of the batch are needed again.
                 if on_run is not None:
                     on_run(run)
-            lines = _lines(compiled, runs, tolerant)
             if not all(line.agrees for line in lines):
                 with runner.results(BATCH) as engine, Tracer.over(engine) as tracer:
                     failures += _failures(compiled, lines, runs, tracer)
@@ -98,7 +100,7 @@ def verify(
         tuple(lines),
         tuple(failures),
         _notes(recorded, runs),
-        tuple(view.name for view in compiled if view.name in tolerant),
+        tuple(view.name for view in compiled if view.name in tolerant and has_floats(view)),
         _not_run(pipeline, compiled, problems),
     )
 
@@ -154,21 +156,19 @@ def _tolerant(compiled: Sequence[CompiledView]) -> set[str]:
     return found
 
 
-def _lines(compiled: Sequence[CompiledView], runs: Sequence[Run], tolerant: set[str]) -> list[Line]:
-    lines = []
-    for run in runs:
-        for view in compiled:
-            seconds = run.seconds.get(view.name, 0.0)
-            error = run.errors.get(view.name)
-            comparison: Comparison | None = None
-            if view.name in run.rows and view.name in runs[0].rows:
-                sides = runs[0].rows[view.name], run.rows[view.name]
-                comparison = compare(*sides, view.spec.key, is_tolerant=view.name in tolerant)
-            elif error is None:
-                continue  # The batch failed: there is nothing to compare with.
-            told = "" if error is None else str(error)
-            lines.append(Line(run.name, run.mode, view.name, seconds, comparison, run is runs[0], told))
-    return lines
+def _lines(compiled: Sequence[CompiledView], run: Run, reference: Run, tolerant: set[str]) -> Iterator[Line]:
+    """Each view of one run, compared with the batch."""
+    for view in compiled:
+        error = run.errors.get(view.name)
+        comparison: Comparison | None = None
+        if view.name in run.rows and view.name in reference.rows:
+            sides = reference.rows[view.name], run.rows[view.name]
+            comparison = compare(*sides, view.spec.key, is_tolerant=view.name in tolerant)
+        elif error is None:
+            continue  # The batch failed: there is nothing to compare with.
+        told = "" if error is None else str(error)
+        seconds = run.seconds.get(view.name, 0.0)
+        yield Line(run.name, run.mode, view.name, seconds, comparison, run is reference, told)
 
 
 def _failures(

@@ -66,19 +66,20 @@ class Condition:
 
 
 def conditions(view: StoredView, texts: Sequence[str]) -> list[Condition]:
-    """What people wrote of a key: values in the order of its columns, or COLUMN=VALUE. KeyValueError.
+    """What people wrote of a key: COLUMN=VALUE, or values in the order of the columns not named so. KeyValueError.
 
     Of a window its start is enough, START..END is all of it.
     """
     key = view.known.key or ()
+    parted = [text.partition("=") for text in texts]
+    named = [name if equals and name in key else None for name, equals, _ in parted]
+    free = iter([name for name in key if name not in named])
     found: list[Condition] = []
-    for number, text in enumerate(texts):
-        name, equals, rest = text.partition("=")
-        is_named = bool(equals) and name in key
-        if not is_named and number >= len(key):
+    for text, (_, _, rest), name in zip(texts, parted, named, strict=True):
+        column = name or next(free, None)
+        if column is None:
             raise KeyValueError(view.name, key, text, "there are more values than key columns")
-        column, value = (name, rest) if is_named else (key[number], text)
-        found += _conditions(view, column, value)
+        found += _conditions(view, column, rest if name else text)
     return found
 
 

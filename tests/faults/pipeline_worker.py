@@ -1,0 +1,227 @@
+"""A run of a small pipeline in a process of its own, which is struck by a signal at a chosen point.
+
+The point is a function of the product; it is wrapped here, in the child alone. The process has no JVM of its own: it
+uses that of whoever started it, so that it is at work within a second. What it leaves in the log and in the database
+is what any killed process leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Literal
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as sf
+
+import penstock.modes.engine
+import penstock.upkeep.step
+from penstock import Pipeline
+from penstock.errors import PenstockError
+from penstock.log.log import Log
+from penstock.log.partition import Partition
+from penstock.log.topic import Topic
+from penstock.modes.batch import run_batch
+from penstock.modes.engine import Engine, open_engine
+from penstock.modes.running import RunningSet
+from penstock.modes.stream import run_stream
+from penstock.views.catalog import Catalog
+from penstock.views.outbox import Relay
+from penstock.views.owner import own
+from penstock.views.store import Transaction, open_store
+
+STEP_ROWS = 3
+JOB_SECONDS_MAX = 0.08
+"""A job is struck at some moment up to this."""
+
+Point = Literal["slice", "job", "before", "in", "after", "changelog", "rebuild", "switch"]
+
+
+def accounts() -> Pipeline:
+    """One view of each kind: a fold, redos by window and by group, one over another, and changes sent to topics."""
+    app = Pipeline("accounts")
+    app.topic(
+        "events",
+        "time timestamp, account string, item bigint, amount bigint",
+        key="account",
+        event_time="time",
+        lateness="1 hour",
+        partitions=2,
+    )
+
+    @app.view(key="account", changelog="totals.changes")
+    def totals(events: DataFrame) -> DataFrame:
+        return events.groupBy("account").agg(sf.count("*").alias("items"), sf.sum("amount").alias("amount"))
+
+    @app.view(key="items", changelog="histogram.changes")
+    def histogram(totals: DataFrame) -> DataFrame:
+        return totals.groupBy("items").agg(sf.count("*").alias("accounts"), sf.sum("amount").alias("amount"))
+
+    @app.view(key="window")
+    def per_minute(events: DataFrame) -> DataFrame:
+        return events.groupBy(sf.window("time", "1 minute")).agg(sf.countDistinct("account").alias("accounts"))
+
+    @app.view(key="item", within="account")
+    def steps(events: DataFrame) -> DataFrame:
+        order = Window.partitionBy("account").orderBy("item")
+        return events.select("account", "item", (sf.col("amount") - sf.lag("amount").over(order)).alias("step"))
+
+    return app
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """Where a JVM listens for Python processes."""
+
+    port: int
+    secret: str
+
+    @staticmethod
+    def of(spark: SparkSession) -> Gateway:
+        parameters = spark.sparkContext._gateway.gateway_parameters  # type: ignore[union-attr]
+        return Gateway(parameters.port, parameters.auth_token)
+
+    def session(self) -> SparkSession:
+        """A session of this process's own, in that JVM."""
+        os.environ.update(PYSPARK_GATEWAY_PORT=str(self.port), PYSPARK_GATEWAY_SECRET=self.secret)
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        java = gateway.jvm.JavaSparkContext.fromSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
+        context = SparkContext(gateway=gateway, jsc=java, conf=SparkConf(_jconf=java.getConf()))
+        return SparkSession(context).newSession()
+
+
+@dataclass(frozen=True)
+class Strike:
+    """What befalls the process: a signal to itself, at the so many-th time that it comes to a point."""
+
+    point: Point
+    nth: int
+    chance: float
+    """From 0 to 1: on which side of the call, or how far into it."""
+    signal: signal.Signals = signal.SIGKILL
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a process does."""
+
+    log: Path
+    url: str
+    gateway: Gateway
+    is_batch: bool = False
+    """A new generation is built and switched in first."""
+    strike: Strike | None = None
+    is_endless: bool = False
+    """It streams until somebody ends it."""
+    lease: timedelta = timedelta(seconds=10)
+    at: float = 0.0
+    """When to take the pipeline, as time.time() tells."""
+
+
+def work(job: Job, answers: Connection | None = None) -> None:
+    """Does the job. What it has to say goes to `answers`: "owns", "stepped", or an error with the pid it names."""
+    tell = answers.send if answers is not None else _nothing
+    spark = job.gateway.session()
+    penstock.modes.engine.own = partial(own, lease=job.lease)
+    if job.strike is not None:
+        arm(job.strike)
+    try:
+        with Log(job.log, background=False) as log, open_store(job.url, lease=job.lease) as store:
+            tell(("ready", os.getpid()))
+            time.sleep(max(job.at - time.time(), 0))
+            with open_engine(accounts(), log=log, store=store, spark=spark) as engine:
+                tell(("owns", os.getpid()))
+                if job.is_batch:
+                    run_batch(engine, max_rows=STEP_ROWS)
+                run_stream(
+                    engine,
+                    once=not job.is_endless,
+                    max_rows=STEP_ROWS,
+                    on_step=lambda _, __, left: tell(("stepped", left)),
+                )
+    except PenstockError as error:
+        tell((type(error).__name__, getattr(error, "pid", None)))
+        if answers is None:
+            raise
+    tell(("ended", os.getpid()))
+
+
+def arm(strike: Strike) -> None:
+    """Wraps the function at the point, in this process."""
+    calls = 0
+
+    def hit() -> None:
+        os.kill(os.getpid(), strike.signal)
+
+    def struck(holder: Any, name: str, counts: Callable[..., bool] = lambda *_, **__: True) -> None:
+        """Strikes before or after the call, as chance will have it."""
+        real = getattr(holder, name)
+
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            nonlocal calls
+            is_hit = counts(*arguments, **named)
+            calls += is_hit
+            is_hit = is_hit and calls == strike.nth
+            if is_hit and strike.chance < 0.5:
+                hit()
+            result = real(*arguments, **named)
+            if is_hit and strike.chance >= 0.5:
+                hit()
+            return result
+
+        setattr(holder, name, wrapped)
+
+    def struck_within(holder: Any, name: str) -> None:
+        """Strikes while the call is under way."""
+        real = getattr(holder, name)
+
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == strike.nth:
+                threading.Timer(strike.chance * JOB_SECONDS_MAX, hit).start()
+            return real(*arguments, **named)
+
+        setattr(holder, name, wrapped)
+
+    match strike.point:
+        case "slice":
+            struck(Topic, "slice")
+        case "job":
+            struck_within(penstock.upkeep.step, "collect")
+        case "before":
+            struck(RunningSet, "transaction")  # Only makes it; its first statement comes later.
+        case "in" if strike.chance < 0.5:
+            struck(Transaction, "upsert")
+        case "in":
+            struck(Catalog, "set_fence")
+        case "after":
+            struck(RunningSet, "moved")
+        case "changelog" if strike.chance < 0.7:
+            struck(Partition, "append", lambda *_, producer=None, **__: producer is not None)
+        case "changelog":
+            struck(Relay, "_next")
+        case "rebuild" if strike.chance < 0.5:
+            struck(RunningSet, "write", lambda running, *_: running.generation.state == "building")
+        case "rebuild":
+            struck(RunningSet, "moved", lambda running, *_: running.generation.state == "building")
+        case "switch" if strike.chance < 0.3:
+            struck(Catalog, "switch")
+        case "switch" if strike.chance < 0.8:
+            struck(Transaction, "publish")
+        case "switch":
+            struck(Engine, "switch")
+
+
+def _nothing(_: object) -> None:
+    pass

@@ -1,0 +1,198 @@
+"""Views in PostgreSQL: the same rows as anywhere, also where the server goes away in the middle."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from penstock import Pipeline
+from penstock.errors import StoreUnavailable
+from penstock.modes import patience
+from penstock.modes.running import RunningSet, StepReport
+from penstock.modes.stream import run_stream
+from tests.modes.harness import Lab, rows_of
+from tests.modes.test_modes_agree import orders, shop
+from tests.postgresql import Server
+
+pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+
+def test_steps_of_any_size_give_the_rows_of_a_batch_in_sqlite(
+    tmp_path: Path, spark: SparkSession, postgresql: Server
+) -> None:
+    lab = Lab(tmp_path, shop(), spark, postgresql.new_database)
+    sold, paid = orders(60)
+    for start in range(0, 60, 20):
+        lab.append("orders", sold[start : start + 20])
+        lab.append("payments", paid[start : start + 20])
+    with lab.engine("expected") as (engine, store):
+        run_stream(engine, once=True)
+        expected = rows_of(engine, store)
+    assert lab.batch() == expected
+    assert lab.stream(25) == expected
+
+
+def counts() -> Pipeline:
+    app = Pipeline("counts")
+    app.topic("events", "name string, amount bigint", partitions=2)
+
+    @app.view(key="name", changelog="totals.changes")
+    def totals(events: DataFrame) -> DataFrame:
+        return events.groupBy("name").agg(sf.count("*").alias("events"), sf.sum("amount").alias("amount"))
+
+    return app
+
+
+@pytest.fixture
+def lab(tmp_path: Path, spark: SparkSession) -> Lab:
+    made = Lab(tmp_path, counts(), spark)
+    made.append("events", [{"name": "abc"[n % 3], "amount": n} for n in range(12)])
+    return made
+
+
+def run(lab: Lab, url: str, on_step: Callable[[int], None]) -> list[StoreUnavailable]:
+    """Streams in steps of two; tells of each step, and returns what the stream had to wait for."""
+    waits: list[StoreUnavailable] = []
+    steps = iter(range(100))
+
+    def stepped(report: StepReport, running: RunningSet, left: int) -> None:
+        on_step(next(steps))
+
+    with lab.engine(url=url) as (engine, store):
+        run_stream(engine, once=True, max_rows=2, on_step=stepped, on_retry=lambda error, _: waits.append(error))
+        assert rows_of(engine, store) == {"totals": [("a", 4, 18), ("b", 4, 22), ("c", 4, 26)]}
+    topic = lab.log.topic("totals.changes")
+    told = topic.slice(topic.start(), topic.end()).sort_by("_offset").to_pylist()
+    for name in "abc":
+        chain = [(change["before"], change["after"]) for change in told if change["key"] == f'["{name}"]']
+        befores, afters = zip(*chain, strict=True)
+        assert befores == (None, *afters[:-1])
+        assert [after["events"] for after in afters] == sorted({after["events"] for after in afters})
+    return waits
+
+
+def test_a_server_that_is_restarted_is_waited_for(
+    lab: Lab, postgresql: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def restart(step: int) -> None:
+        if step in (1, 3):
+            postgresql.control("-m", "immediate", "-w", "restart")
+
+    run(lab, postgresql.new_database(), restart)
+
+    # Down for a while, in the middle of a step: between its first statement and its last.
+    real = patience.Patience.failed
+
+    def start_again(self: patience.Patience, error: StoreUnavailable) -> None:
+        if not is_up.is_set() and error.is_retryable:
+            postgresql.start()
+            is_up.set()
+        real(self, error)
+
+    is_up = threading.Event()
+    monkeypatch.setattr(patience.Patience, "failed", start_again)
+    waits = run(lab_again(lab), postgresql.new_database(), lambda step: postgresql.stop() if step == 2 else None)
+    assert waits
+    assert all(wait.is_retryable for wait in waits)
+
+
+def lab_again(lab: Lab) -> Lab:
+    """The same events on another log."""
+    made = Lab(lab.folder / "again", lab.pipeline, lab.spark)
+    made.append("events", [{"name": "abc"[n % 3], "amount": n} for n in range(12)])
+    return made
+
+
+def test_a_server_that_stays_away_ends_the_run_and_the_next_one_goes_on(
+    lab: Lab, postgresql: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "GIVE_UP_SECONDS", 0.3)
+    url = postgresql.new_database()
+    try:
+        with pytest.raises(StoreUnavailable) as gone:
+            run(lab, url, lambda step: postgresql.stop() if step == 2 else None)
+    finally:
+        postgresql.start()
+    assert gone.value.is_retryable
+    run(lab, url, lambda step: None)
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_a_commit_whose_answer_is_lost_counts_nothing_twice(lab: Lab, postgresql: Server, is_sent: bool) -> None:
+    with proxy(postgresql.port, is_sent=is_sent) as (port, arm):
+        url = postgresql.new_database().replace(f":{postgresql.port}/", f":{port}/")
+        waits = run(lab, url, lambda step: arm() if step in (1, 4) else None)
+    assert sum(wait.is_outcome_unknown for wait in waits) == 2
+
+
+@contextmanager
+def proxy(port: int, *, is_sent: bool) -> Iterator[tuple[int, Callable[[], None]]]:
+    """A proxy before the server. Once armed it ends the next connection that writes at its COMMIT, before or after it.
+
+    Yields its port, and what arms it.
+    """
+    armed = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", port))
+            threading.Thread(target=forward, args=(client, server), daemon=True).start()
+            threading.Thread(target=back, args=(server, client), daemon=True).start()
+
+    def forward(client: socket.socket, server: socket.socket) -> None:
+        has_fence = False
+        while data := _received(client):
+            has_fence = has_fence or b"UPDATE _penstock_generations" in data
+            if b"COMMIT" in data and has_fence and armed.is_set():
+                armed.clear()
+                client.close()  # Nobody hears the answer.
+                if is_sent:
+                    server.sendall(data)
+                    _received(server)
+                break
+            server.sendall(data)
+            if b"COMMIT" in data:
+                has_fence = False
+        for each in (client, server):
+            _shut(each)
+
+    def back(server: socket.socket, client: socket.socket) -> None:
+        while data := _received(server):
+            try:
+                client.sendall(data)
+            except OSError:
+                break
+        _shut(client)
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield listener.getsockname()[1], armed.set
+    finally:
+        listener.close()
+
+
+def _received(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(1 << 16)
+    except OSError:
+        return b""
+
+
+def _shut(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    connection.close()

@@ -1,0 +1,117 @@
+"""Whatever the views, the records and the cuts: after every step, views hold what all records so far make of them."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from penstock.log.cut import Offsets
+from penstock.log.log import Log
+from penstock.log.topic import Topic
+from penstock.modes import running as running_module
+from penstock.modes.batch import run_batch
+from penstock.modes.engine import Engine
+from penstock.modes.running import RunningSet
+from penstock.upkeep.compiled import CompiledView
+from penstock.views.store import Store
+from tests.modes.grammar import DDL, TOPICS, Row
+from tests.modes.harness import plain
+from tests.modes.model import expected, open_model
+from tests.modes.random_views import LATENESS, Case, cases
+
+QUICK = settings(
+    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@QUICK
+@given(cases())
+def test_after_every_step_views_are_what_the_records_so_far_make_of_them(case: Case) -> None:
+    with scratch() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running_module, "BIG_ROWS", case.big_rows)
+        patch.setattr(running_module, "FILL_ROWS", 5)
+        log, topics = recorded(folder, case)
+        with log, open_model(folder, log, case.views) as (engine, store):
+            ends = {name: topic.end() for name, topic in topics.items()}
+            for views in engine.sets:
+                running = None
+                for number, cut in enumerate([*cuts(case, ends), ends]):
+                    if number == 0 and case.is_batch_first:
+                        [running] = run_batch(engine, sets=[views], until=cut)
+                    else:
+                        running = engine.open(views)
+                        running.step({name: cut[name] for name in running.topics})
+                    assert held(store, running) == meant(case, views, topics, cut), (number, cut)
+                [again] = run_batch(engine, sets=[views])
+                assert held(store, again) == meant(case, views, topics, ends)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder in memory, where there is one: these runs are not about disks."""
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def recorded(folder: Path, case: Case) -> tuple[Log, dict[str, Topic]]:
+    """A log that holds the records of a case, as they came."""
+    log = Log(folder / "log", background=False)
+    topics = {
+        name: log.create(name, DDL, key="k", event_time="time", lateness=LATENESS, partitions=2, durability="os")
+        for name in TOPICS
+    }
+    for name, topic in topics.items():
+        mine = [(row, arrived) for where, row, arrived in case.records if where == name]
+        if mine:
+            stamps = pa.array([arrived for _, arrived in mine], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+            topic.append(pa.Table.from_pylist([row for row, _ in mine], schema=topic.schema), arrived=stamps)
+    return log, topics
+
+
+def cuts(case: Case, ends: Mapping[str, Offsets]) -> list[dict[str, Offsets]]:
+    """Where each step ends, one after the other."""
+    found, reached = [], {name: dict.fromkeys(offsets, 0) for name, offsets in ends.items()}
+    for parts in case.cuts:
+        part = iter(parts)
+        for name, offsets in reached.items():
+            reached[name] = {
+                number: offset + round((ends[name][number] - offset) * next(part)) for number, offset in offsets.items()
+            }
+        found.append({name: dict(offsets) for name, offsets in reached.items()})
+    return found
+
+
+def meant(
+    case: Case, views: Sequence[CompiledView], topics: Mapping[str, Topic], until: Mapping[str, Offsets]
+) -> dict[str, list[Any]]:
+    names = {view.name for view in views}
+    return {
+        kept.view.name: in_order(rows, [*kept.view.columns])
+        for kept, rows in zip(case.views, expected(case.views, topics, until).values(), strict=True)
+        if kept.view.name in names
+    }
+
+
+def held(store: Store, running: RunningSet) -> dict[str, list[Any]]:
+    found = {}
+    for view in running.views:
+        table = store.read(view.shape.table(running.generation.number))
+        assert running.generation.counters[view.name].rows == table.num_rows, view.name
+        found[view.name] = in_order(table.to_pylist(), view.shape.columns.names)
+    return found
+
+
+def in_order(rows: Sequence[Row], names: Sequence[str]) -> list[Any]:
+    return sorted((tuple(plain(row[name]) for name in names) for row in rows), key=repr)
