@@ -1,4 +1,4 @@
-"""What every test may ask for: one Spark session and one PostgreSQL per process, and the cases beside the repository."""
+"""What every test may ask for: one Spark session and one PostgreSQL per process, and the cases nearby."""
 
 from __future__ import annotations
 

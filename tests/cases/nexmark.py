@@ -1,7 +1,7 @@
 """The Nexmark auctions of the cases, and the queries over them as views: 13 that come with answers, and others like them."""
 
 # One query after the other reads better than one clause a line.
-# ruff: noqa: E501
+# ruff: noqa: E501, N812
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from penstock import Pipeline, agg
+from penstock import Pipeline
 
 TOPICS = {
     "auction": "id bigint, item_name string, description string, initial_bid bigint, reserve bigint, date_time timestamp, "
@@ -41,7 +41,10 @@ _COUNTS = ", ".join(
             for plural, column in (("bidders", "bidder"), ("auctions", "auction"))
             for part in (
                 f"count(DISTINCT {column}) AS total_{plural}",
-                *(f"count(DISTINCT {column}) FILTER (WHERE {band}) AS {name}_{plural}" for name, band in _BANDS.items()),
+                *(
+                    f"count(DISTINCT {column}) FILTER (WHERE {band}) AS {name}_{plural}"
+                    for name, band in _BANDS.items()
+                ),
             )
         ),
     ]

@@ -88,11 +88,12 @@ class Storm:
 
     def run(self, job: Job) -> int:
         """The exit code of a process that does the job."""
-        process = _context().Process(target=work, args=(job,))
+        process = process_context().Process(target=work, args=(job,))
         process.start()
         process.join()
-        assert process.exitcode is not None
-        return process.exitcode
+        code: int | None = process.exitcode
+        assert code is not None
+        return code
 
     def judge(self) -> list[str]:
         """What is wrong with what the processes left."""
@@ -202,7 +203,7 @@ def changelog_faults(
     return faults
 
 
-def _context() -> Any:
+def process_context() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.faults.pipeline_worker"])
     return context

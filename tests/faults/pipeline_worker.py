@@ -132,7 +132,7 @@ def work(job: Job, answers: Connection | None = None) -> None:
     """Does the job. What it has to say goes to `answers`: "owns", "stepped", or an error with the pid it names."""
     tell = answers.send if answers is not None else _nothing
     spark = job.gateway.session()
-    penstock.modes.engine.own = partial(own, lease=job.lease)
+    setattr(penstock.modes.engine, "own", partial(own, lease=job.lease))  # noqa: B010
     if job.strike is not None:
         arm(job.strike)
     try:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -92,7 +92,8 @@ class Aggregate:
             for value in values:
                 found ^= value
             return found
-        return {"sum": sum, "min": min, "max": max}[self.function](values)
+        functions: dict[str, Callable[[list[Any]], Any]] = {"sum": sum, "min": min, "max": max}
+        return functions[self.function](values)
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,11 @@ class Rows:
 
     @property
     def used(self) -> set[str]:
-        return {*self.kept, *([self.test.column] if self.test else []), *([self.computed.column] if self.computed else [])}
+        return {
+            *self.kept,
+            *([self.test.column] if self.test else []),
+            *([self.computed.column] if self.computed else []),
+        }
 
     @property
     def sql(self) -> str:

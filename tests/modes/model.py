@@ -1,7 +1,7 @@
 """The engine without Spark: keepers, steps, transactions and generations are the real ones, only frames are not.
 
-A frame here is a question that plain Python answers (`grammar`). Nothing else is replaced: what is new, what is touched,
-what is kept beside a view, merged, taken back and written is decided by the code that runs in production.
+A frame here is a question that plain Python answers (`grammar`). Nothing else is replaced: what is new, what is
+touched, kept beside a view, merged, taken back and written is decided by the code that runs in production.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from penstock.upkeep.shape import Shape
 from penstock.upkeep.step import Keeper, Step
 from penstock.upkeep.whole import Whole
 from penstock.views.store import Store, open_store
-from tests.modes.grammar import TOPIC, TOPICS, Columns, Groups, Joined, Row, Rows, View, evaluate
+from tests.modes.grammar import TOPIC, TOPICS, Aggregate, Columns, Groups, Joined, Row, Rows, View, evaluate
 
 How = Literal["fold", "window", "group", "whole"]
 MOMENT = pa.timestamp("us", tz="UTC")
@@ -144,8 +144,10 @@ class _Compiler:
         shape, keeper, rows = getattr(self, f"_{how}")(inputs)
         place = Place("views.py", 1, "")
         unused: Any = None
-        spec = ViewSpec(view.name, view.sources, view.key, {}, {}, self.kept.late, None, None, None, None, None, view.sql, place)
-        told: Literal["fold", "redo", "whole"] = how if how in ("fold", "whole") else "redo"  # type: ignore[assignment]
+        spec = ViewSpec(
+            view.name, view.sources, view.key, {}, {}, self.kept.late, None, None, None, None, None, view.sql, place
+        )
+        told: Literal["fold", "redo", "whole"] = how if how in ("fold", "whole") else "redo"
         return CompiledView(spec, Keeping(told, "", None), view.name, shape, unused, keeper, inputs, rows, unused, {})
 
     def _input(self, name: str) -> Input:
@@ -154,13 +156,17 @@ class _Compiler:
         if name in TOPICS:
             needed = tuple(each for each in TOPIC if each in used or each == "time")
             return ModelTopic(name, name, unused, needed, self.kept.late, "time")
-        return ModelView(name, self.done[name].shape, unused, tuple(each for each in self.columns[name] if each in used))
+        return ModelView(
+            name, self.done[name].shape, unused, tuple(each for each in self.columns[name] if each in used)
+        )
 
     def _shape(self, hidden: pa.Schema | None = None, *, has_group: bool = False) -> Shape:
         place, key = Place("views.py", 1, ""), self.view.key or ()
         return Shape(self.view.name, place, key, schema_of(self.view.columns), hidden or pa.schema([]), has_group)
 
-    def _question(self, more: Columns | None = None, rows: Callable[[Mapping[str, list[Row]]], list[Row]] | None = None) -> Any:
+    def _question(
+        self, more: Columns | None = None, rows: Callable[[Mapping[str, list[Row]]], list[Row]] | None = None
+    ) -> Any:
         schema = schema_of({**self.view.columns, **(more or {})})
         find = rows or (lambda inputs: _as_spark(self.view, inputs))
         return Question(
@@ -208,11 +214,13 @@ class _Compiler:
     def _group(self, inputs: Mapping[str, Input]) -> tuple[Shape, Keeper, tuple[KeptRows, ...]]:
         view = self.view
         if isinstance(view, Joined):
-            by = {name: (column,) for name, column in zip(view.sources, (view.left, view.right), strict=True)}
+            by: dict[str, tuple[str, ...]] = {
+                name: (column,) for name, column in zip(view.sources, (view.left, view.right), strict=True)
+            }
             output = view.key
         else:
             output = tuple(view.by) if isinstance(view, Groups) else view.key or ()
-            by = {name: output for name in view.sources}
+            by = dict.fromkeys(view.sources, output)
         kinds = tuple(TYPES[view.columns[name]] for name in output)
         shape = self._shape(has_group=self.kept.is_traced)
         whole = Whole(shape, self._question(), inputs, KeptGroups(output, kinds) if self.kept.is_traced else None)
@@ -237,7 +245,11 @@ class _Compiler:
 
 def _as_spark(view: View, inputs: Mapping[str, list[Row]]) -> list[Row]:
     """What the function gives. That the latest of several rows wins is not its doing."""
-    return [made for row in _all(view, inputs) for made in view.of(row)] if isinstance(view, Rows) else evaluate(view, inputs)
+    return (
+        [made for row in _all(view, inputs) for made in view.of(row)]
+        if isinstance(view, Rows)
+        else evaluate(view, inputs)
+    )
 
 
 def _carried(view: Rows, inputs: Mapping[str, list[Row]]) -> list[Row]:
@@ -255,7 +267,7 @@ def _counted(view: Groups, sums: Sequence[str], inputs: Mapping[str, list[Row]])
     found = []
     for key, rows in view.groups(_all(view, inputs)):
         made = {name: each.of(rows) for name, each in view.made.items()}
-        filled = {f"_{COUNT.format(name)}": sum(row[view.made[name].column] is not None for row in rows) for name in sums}
+        filled = {f"_{COUNT.format(name)}": Aggregate("count", view.made[name].column).of(rows) for name in sums}
         found.append({**key, **made, f"_{ROWS}": len(rows), **filled})
     return found
 

@@ -109,15 +109,14 @@ def test_the_total_is_0_at_every_look(
     assert len(reader.looks) >= 10
     assert {total for total, _, _ in reader.looks} == {0}
     assert {balance for _, balance, _ in reader.looks} == {0}
-    assert len({count for _, _, count in reader.looks}) >= 1
 
 
 def plain_reader(path: str) -> tuple[int, int]:
     """What a program that knows nothing of Penstock reads, in a transaction of its own."""
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        with connection:
-            total = connection.execute("SELECT total FROM total").get
-            return total, connection.execute("SELECT sum(balance) FROM balances").get
+        connection.execute("BEGIN")
+        total = connection.execute("SELECT total FROM total").get
+        return total, connection.execute("SELECT sum(balance) FROM balances").get
     finally:
         connection.close()

@@ -1,4 +1,4 @@
-"""Events as they really come: twice, out of order, late, from the future, broken. Batch and stream agree all the same."""
+"""Events as they really come: twice, out of order, late, from the future, broken. Batch and stream still agree."""
 
 from __future__ import annotations
 

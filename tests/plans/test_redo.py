@@ -126,6 +126,10 @@ def test_groups_that_never_meet_are_found(spark: SparkSession, name: str) -> Non
 MEETING: dict[str, tuple[Any, Any, str]] = {
     "a join by a range": ("SELECT o.id, p.amount FROM orders o JOIN payments p ON p.paid > o.time", ["id"], "does not equate"),
     "a self join by two columns": ("SELECT a.id FROM orders a JOIN orders b ON a.id = b.customer", ["id"], "two different"),
+    "windows that follow one another": (
+        "SELECT a.since, b.n FROM (SELECT window.start AS since, count(*) AS n FROM access GROUP BY window(time, '1 hour')) a "
+        "JOIN (SELECT window.end AS until, count(*) AS n FROM access GROUP BY window(time, '1 hour')) b ON a.since = b.until",
+        ["since"], "does not equate"),
     "over everything": (lambda access: access.select("ip", sf.rank().over(Window.orderBy("bytes")).alias("n")), ["ip"], "OVER (...) is not partitioned"),
     "two aggregations apart": (
         "SELECT url, max(n) AS n FROM (SELECT ip, any_value(url) AS url, count(*) AS n FROM access GROUP BY ip) GROUP BY url",

@@ -77,7 +77,8 @@ class VerifyProcessFailed(VerifyError):
     def __init__(self, code: int, said: str) -> None:
         self.code = code
         self.said = said
-        last = "\n  ".join(said.strip().splitlines()[-15:])
+        told = [line for line in said.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+        last = "\n  ".join(told[-15:])
         super().__init__(
             f"verify: a process that runs the pipeline ended with exit code {code}\n  {last}\n"
             "  without --faults everything runs in one process"

@@ -126,8 +126,8 @@ class Engine:
             live = {each.set: each for view in running.views if (each := known.get(view.name))}
             others = [each for each in live.values() if each.set != running.generation.set]
             for view in running.views:
-                if view.spec.changelog and view.name in known:
-                    self._tell_difference(tx, view, known[view.name], running)
+                if view.spec.changelog:
+                    self._tell_difference(tx, view, known.get(view.name), running)
             switched = catalog.switch(running.generation, replaces=others)
             for name in switched.withdraw:
                 tx.unpublish(name)
@@ -140,14 +140,19 @@ class Engine:
                     _drop(tx, each)
         running.generation = replace(switched.live, fence=running.fence, counters=running.generation.counters)
 
-    def _tell_difference(self, tx: Transaction, view: CompiledView, before: Generation, running: RunningSet) -> None:
-        if view.name not in before.views or not before.views[view.name].schema.equals(view.shape.columns):
-            return
+    def _tell_difference(
+        self, tx: Transaction, view: CompiledView, before: Generation | None, running: RunningSet
+    ) -> None:
+        """Tells the topic of changes what turns the older rows into the new ones: all rows, where it knew of none."""
         visible = [KEY, *view.shape.columns.names]
-        # The hidden columns of the older one may be others; its visible ones are the same.
-        old_table = replace(view.shape, hidden=pa.schema([]), has_group=False).table(before.number)
-        old = tx.read(old_table, columns=visible)
         new = tx.read(view.shape.table(running.generation.number), columns=visible)
+        old = new.schema.empty_table()
+        if before is not None and before.views[view.name].details.get("changelog") == view.spec.changelog:
+            if not before.views[view.name].schema.equals(view.shape.columns):
+                return
+            # The hidden columns of the older one may be others; its visible ones are the same.
+            old_table = replace(view.shape, hidden=pa.schema([]), has_group=False).table(before.number)
+            old = tx.read(old_table, columns=visible)
         records = changelog_rows(view.shape, difference(old, new), running.fence)
         enqueue(tx.connection, self.pipeline.name, str(view.spec.changelog), records)
 

@@ -36,8 +36,8 @@ class Band:
     """By number of the leaf."""
     visible: frozenset[int]
     """The ids of attributes that equal it."""
-    bounds: frozenset[int] = frozenset()
-    """Of a window: ids of attributes that are its start or its end, which tell the window as well."""
+    starts: frozenset[int] = frozenset()
+    """Of a window: ids of attributes that are its start, which tells the window as well: all have the same length."""
     halves: tuple[frozenset[int], frozenset[int]] | None = None
     """Above a full join: the ids of either side, of which one may be NULL."""
     pinned: int | None = None
@@ -50,19 +50,19 @@ class Band:
         return found.pop() if len(found) == 1 else None
 
     def sees(self, ids: Iterable[int]) -> bool:
-        return self.pinned is not None or not (self.visible | self.bounds).isdisjoint(ids)
+        return self.pinned is not None or not (self.visible | self.starts).isdisjoint(ids)
 
 
 def seen_above(band: Band, named: Sequence[Expression]) -> Band:
     """A band as it is seen above a list of named expressions."""
-    visible, bounds = set(), set()
+    visible, starts = set(), set()
     for each in named:
         made = unaliased(each)
         assert each.id is not None, each
         if made.is_attribute and made.id in band.visible:
             visible.add(each.id)
-        elif band.window is not None and is_bound(made, band):
-            bounds.add(each.id)
+        elif band.window is not None and is_start(made, band):
+            starts.add(each.id)
         elif band.halves is not None and made.kind == "Coalesce":
             sides = [next((n for n in (0, 1) if arg.id in band.halves[n]), None) for arg in made.children]
             if set(sides) == {0, 1}:
@@ -71,7 +71,7 @@ def seen_above(band: Band, named: Sequence[Expression]) -> Band:
         frozenset(each.id for each in named if unaliased(each).is_attribute and unaliased(each).id in half and each.id)
         for half in band.halves
     )
-    return replace(band, visible=frozenset(visible), bounds=frozenset(bounds), halves=halves)  # type: ignore[arg-type]
+    return replace(band, visible=frozenset(visible), starts=frozenset(starts), halves=halves)  # type: ignore[arg-type]
 
 
 def windows_of(bands: Sequence[Band], made: TimeWindow, number: int) -> list[Band]:
@@ -100,6 +100,7 @@ def _each(band: Band, window: tuple[int, int, int]) -> dict[int, Source]:
 
 
 def pinned(band: Band, node: Node) -> Band:
+    """A band of a subquery above a filter that equates it with something outside."""
     for condition in conjuncts(node.listed("condition")[0]):
         if condition.kind in ("EqualTo", "EqualNullSafe"):
             for one, other in (condition.children, condition.children[::-1]):
@@ -109,6 +110,7 @@ def pinned(band: Band, node: Node) -> Band:
 
 
 def equated(condition: Sequence[Expression]) -> list[tuple[Expression, Expression]]:
+    """The pairs that a condition holds to be equal."""
     return [
         (each.children[0], each.children[1])
         for whole in condition
@@ -130,28 +132,30 @@ def joined(left: list[Band], right: list[Band], one: Expression, other: Expressi
         for mate in right:
             is_value = one.id in band.visible and other.id in mate.visible
             has_same_window = band.window is not None and band.window == mate.window
-            is_bound = has_same_window and is_bound(one, band) and is_bound(other, mate)
-            if (one.id is not None and is_value) or is_bound:
+            are_starts = has_same_window and is_start(one, band) and is_start(other, mate)
+            if (one.id is not None and is_value) or are_starts:
                 found.append(_combined(band, mate, kind))
     return found
 
 
-def is_bound(expression: Expression, band: Band) -> bool:
+def is_start(expression: Expression, band: Band) -> bool:
+    """Whether an expression is the start of the window that a band is. Its end is not: start = end is the next one."""
     window = bound_of(expression)
-    return expression.id in band.bounds or (window is not None and window.id in band.visible)
+    is_field = window is not None and window.id in band.visible and expression.fields.get("ordinal") == 0
+    return is_field or expression.id in band.starts
 
 
 def _combined(band: Band, mate: Band, kind: str) -> Band:
     if kind in ("Inner", "Cross"):
-        visible, bounds = band.visible | mate.visible, band.bounds | mate.bounds
+        visible, starts = band.visible | mate.visible, band.starts | mate.starts
     elif kind == "RightOuter":
-        visible, bounds = mate.visible, mate.bounds
+        visible, starts = mate.visible, mate.starts
     elif kind == "FullOuter":
-        visible, bounds = frozenset(), frozenset()
+        visible, starts = frozenset(), frozenset()
     else:
-        visible, bounds = band.visible, band.bounds
+        visible, starts = band.visible, band.starts
     halves = (band.visible, mate.visible) if kind == "FullOuter" else None
-    return Band({**band.leaves, **mate.leaves}, visible, bounds, halves, band.pinned or mate.pinned)
+    return Band({**band.leaves, **mate.leaves}, visible, starts, halves, band.pinned or mate.pinned)
 
 
 def distinct(bands: Iterable[Band]) -> list[Band]:
@@ -161,6 +165,6 @@ def distinct(bands: Iterable[Band]) -> list[Band]:
         key = tuple(sorted(band.leaves.items(), key=lambda leaf: leaf[0]))
         old = found.get(key)
         if old is not None:
-            band = replace(band, visible=band.visible | old.visible, bounds=band.bounds | old.bounds)
+            band = replace(band, visible=band.visible | old.visible, starts=band.starts | old.starts)
         found[key] = band
     return list(found.values())

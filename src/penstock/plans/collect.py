@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from penstock.plans.jvm import catalyst
+from penstock.plans.physical import Ready, run_ready
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _pool = ThreadPoolExecutor(20, thread_name_prefix="penstock-collect")
+_planners = ThreadPoolExecutor(4, thread_name_prefix="penstock-plan")
 
 
 class FrameFailed(Exception):
@@ -26,14 +30,42 @@ class FrameFailed(Exception):
 def collect(frames: Sequence[DataFrame]) -> list[pa.Table]:
     """The rows of each frame, in the order of the frames, with the types of its schema.
 
-    Raises FrameFailed for the first that fails, after all have ended.
+    Frames whose physical plan is known already run as one job, the others each as its own, side by side. Raises
+    FrameFailed for the first that fails, after all have ended.
     """
-    if len(frames) == 1:
-        return [_one(0, frames[0])]
-    started = [_pool.submit(_one, index, frame) for index, frame in enumerate(frames)]
-    for future in started:
+    ready = _ready(frames)
+    others = {index: frame for index, frame in enumerate(frames) if index not in ready}
+    started = {index: _pool.submit(_one, index, frame) for index, frame in others.items()} if len(frames) > 1 else {}
+    found = _run(frames, ready)
+    found.update({index: _one(index, frame) for index, frame in others.items() if index not in started})
+    for future in started.values():
         future.exception()
-    return [future.result() for future in started]
+    found.update({index: future.result() for index, future in started.items()})
+    return [found[index] for index in range(len(frames))]
+
+
+def _ready(frames: Sequence[DataFrame]) -> dict[int, Ready]:
+    """Those frames that need no planning, by their place. One plan can be in a job once."""
+    makers = {index: frame._penstock_ready for index, frame in enumerate(frames) if hasattr(frame, "_penstock_ready")}
+    made = (
+        _planners.map(lambda make: make(), makers.values()) if len(makers) > 1 else (make() for make in makers.values())
+    )
+    chosen: dict[int, Ready] = {}
+    for index, plan in zip(makers, made, strict=True):
+        if plan is not None and plan.number not in {each.number for each in chosen.values()}:
+            chosen[index] = plan
+    return chosen
+
+
+def _run(frames: Sequence[DataFrame], ready: dict[int, Ready]) -> dict[int, pa.Table]:
+    if not ready:
+        return {}
+    try:
+        tables = run_ready(catalyst(frames[0].sparkSession), list(ready.values()))
+    except Exception:
+        # One of them failed, and Spark does not say which: each by itself tells.
+        return {index: _one(index, frames[index]) for index in ready}
+    return dict(zip(ready, tables, strict=True))
 
 
 def _one(index: int, frame: DataFrame) -> pa.Table:

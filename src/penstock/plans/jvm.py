@@ -8,7 +8,9 @@ A call over py4j costs about 0.1 ms, so what does not change is looked up once p
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -69,6 +71,8 @@ class Catalyst:
         self.none = getattr(getattr(self.jvm.scala, "None$"), "MODULE$")
         self.nil = self.seq([])
         self._schemas: dict[str, Java] = {}
+        self._quick: Java = None
+        self._told = threading.local()
 
     # --- Scala's collections ---
 
@@ -133,6 +137,54 @@ class Catalyst:
         if not any(simple_name(node) == "WithCTE" for node in self.nodes(plan)):
             return plan
         return self.jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False, False).apply(plan)
+
+    # --- small plans that run again ---
+
+    @property
+    def _quick_session(self) -> Java:
+        """A session beside this one for small plans: no second look while they run, no rows computed while planning."""
+        if self._quick is None:
+            quick = self._session.cloneSession()
+            quick.conf().set("spark.sql.adaptive.enabled", "false")
+            optimizer = "org.apache.spark.sql.catalyst.optimizer"
+            quick.conf().set("spark.sql.optimizer.excludedRules", f"{optimizer}.ConvertToLocalRelation")
+            self._quick = quick
+        return self._quick
+
+    def quick_dataset(self, plan: Java) -> Java:
+        """A dataset of a plan in which every name is resolved, in the session for small plans."""
+        return self._datasets.ofRows(self._quick_session, plan)
+
+    @contextmanager
+    def quickly(self) -> Iterator[None]:
+        """Operators made inside belong to the session for small plans: they ask the thread for it."""
+        sessions = _companion(self.jvm.org.apache.spark.sql.classic, "SparkSession")
+        sessions.setActiveSession(self._quick_session)
+        try:
+            yield
+        finally:
+            sessions.setActiveSession(self._session)
+
+    def scan_over(self, scan: Java, rows: Java) -> Java:
+        """The bottom of a physical plan, over other rows of the driver."""
+        return scan.copy(scan.output(), rows, self.none, getattr(scan, "copy$default$4")())
+
+    def is_same(self, one: Java, other: Java) -> bool:
+        """Whether two references are to one object."""
+        identity = self.jvm.java.lang.System.identityHashCode
+        return bool(identity(one) == identity(other))
+
+    def serve(self, rdds: Sequence[Java]) -> Java:
+        """Where the bytes of all these can be fetched, once one job has computed them."""
+        context = self._spark.sparkContext
+        if not getattr(self._told, "is_told", False):
+            # What SQLExecution does for every query: tasks find the session's settings here.
+            for pair in self.items(self._quick_session.sessionState().conf().getAllConfs().toSeq()):
+                if pair._1().startswith("spark.sql"):
+                    context.setLocalProperty(pair._1(), pair._2())
+            self._told.is_told = True
+        every = rdds[0] if len(rdds) == 1 else context._jsc.sc().union(self.seq(rdds), rdds[0].elementClassTag())
+        return self.jvm.PythonRDD.collectAndServe(every)
 
     # --- leaves ---
 

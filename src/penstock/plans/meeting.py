@@ -18,7 +18,7 @@ from penstock.plans.bands import (
     distinct,
     equated,
     fields_of,
-    is_bound,
+    is_start,
     joined,
     pinned,
     seen_above,
@@ -137,7 +137,7 @@ class _Walk:
             return below.keeping([number for number, _ in node.outputs()], "distinct compares rows of all groups")
         if node.kind == "FlatMapGroupsInPandas":
             kept = below.keeping(_ids(node.listed("groupingAttributes")), "applyInPandas groups by something else")
-            return replace(kept, bands=[replace(band, visible=frozenset(), bounds=frozenset()) for band in kept.bands])
+            return replace(kept, bands=[replace(band, visible=frozenset(), starts=frozenset()) for band in kept.bands])
         if node.kind == "LateralJoin":
             return below
         return (
@@ -170,7 +170,7 @@ class _Walk:
         for number, each in enumerate(grouping):
             if each.kind == "GetStructField":
                 own = _own_number(number)
-                bands = [replace(b, bounds=b.bounds | {own}) if b.window and is_bound(each, b) else b for b in bands]
+                bands = [replace(b, starts=b.starts | {own}) if b.window and is_start(each, b) else b for b in bands]
                 bands += fields_of(below.bands, each, own)
         return replace(below, bands=bands)
 
@@ -178,7 +178,7 @@ class _Walk:
         """The windows of a sliding window; of rollup and the like only what passes through."""
         output = node.outputs()
         ids = frozenset(number for number, _ in output)
-        bands = [replace(band, visible=band.visible & ids, bounds=band.bounds & ids) for band in below.bands]
+        bands = [replace(band, visible=band.visible & ids, starts=band.starts & ids) for band in below.bands]
         for projection in (node.fields.get("projections") or [])[:1]:
             for (number, _), each in zip(output, projection, strict=False):
                 made = time_window(each)

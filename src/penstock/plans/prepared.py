@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from penstock.plans.jvm import Java, analyzed, catalyst, simple_name
+from penstock.plans.physical import PhysicalPlan
 from penstock.plans.stand_in import mark_of
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Prepared:
         self._leaves = self._find_leaves({mark_of(found): name for name, found in stand_ins.items()})
         self._wanted = {name: stand_ins[name].schema for name in {name for _, name in self._leaves}}
         self._is_rowwise = all(simple_name(node) in _ROWWISE for node in self._maker.nodes(self._plan))
+        self._physical = PhysicalPlan(self._maker, frame.schema)
         self.is_swapped = self._can_be_swapped(all_used=len(self._wanted) == len(stand_ins))
 
     def over(self, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -61,7 +63,12 @@ class Prepared:
             return self._build(frames)
         plans = {name: analyzed(frames[name]) for name in self._wanted}
         pairs = [(leaf, self._put_in(leaf, plans[name])) for leaf, name in self._leaves]
-        return self._maker.frame(self._maker.replaced(self._plan, pairs), self._schema)
+        frame = self._maker.frame(self._maker.replaced(self._plan, pairs), self._schema)
+        if not self._is_rowwise and all(simple_name(put) == "Repartition" for _, put in pairs):
+            local = {put.child().output().head().exprId().id(): put.child() for _, put in pairs}
+            if len(local) == len(pairs):
+                frame._penstock_ready = lambda: self._physical.over(analyzed(frame), local)  # type: ignore[attr-defined]
+        return frame
 
     def _put_in(self, leaf: Java, plan: Java) -> Java:
         """What replaces the leaf: the plan's rows under the ids of the leaf's attributes."""

@@ -28,7 +28,7 @@ def by_window(plan: Node, meeting: Meeting, spec: ViewSpec, inputs: Mapping[str,
     """By the window in the view's key, made of the event time or the arrival of each topic."""
     for name, number in _outputs(plan, spec.key or ()):
         for band in meeting.bands:
-            if band.window is not None and number in band.visible | band.bounds and _is_of_time(band, inputs):
+            if band.window is not None and number in band.visible | band.starts and _is_of_time(band, inputs):
                 times = {source.input: source.column for source in band.leaves.values()}
                 return Redo("window", name, {}, (name,), times, band.window)
     return None

@@ -66,12 +66,13 @@ class KeptRows:
 
     def rows(self, generation: int, table: pa.Table, groups: pa.Array | None = None) -> pa.Table:
         """Records of the input as they are kept."""
-        kept = table.select([name for name in self.table(generation).schema.names if name in table.schema.names])
+        schema = self.table(generation).schema
+        # A group that the rows of a view carry is the one they were computed from, not the one they are read by.
+        kept = table.select([name for name in schema.names if name in table.schema.names and name != GROUP])
         if not self.is_view:
             kept = with_column(kept, TIME, times_of(table, self.time))
         if groups is not None:
             kept = with_column(kept, GROUP, groups)
-        schema = self.table(generation).schema
         return kept.select(schema.names).cast(schema)  # What is never NULL upstream may be so in what was read back.
 
 

@@ -1,16 +1,23 @@
-"""What a child process of `killed` does: takes a pipeline from cut to cut, and says so after each step."""
+"""What a child process of `killed` does: takes a pipeline from cut to cut, and says so after each step.
+
+Nobody else ends it: when its parent is gone, which closes its standard input, it ends itself and its JVM.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 
 def main(path: str) -> None:
     """Does the job that is described in this file."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     job: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
     sys.path[:] = job["path"]
     from penstock.log.log import Log
@@ -34,6 +41,13 @@ def main(path: str) -> None:
             if sum(take_steps(each, [cut]) for each in running):
                 _tell(f"step {number}")
     _tell("done")
+
+
+def _end_with_parent() -> None:
+    # Not through sys.stdin: its lock would be held while Python ends.
+    while os.read(0, 1024):
+        pass
+    os.killpg(0, signal.SIGKILL)
 
 
 def _tell(what: str) -> None:

@@ -80,6 +80,7 @@ def _run_child(job: Path, signs: int | None, seconds: float) -> str:
         # A group of its own: its JVM and Python workers end with it.
         child = subprocess.Popen(
             [sys.executable, "-m", "penstock.verify.child", str(job)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,
@@ -108,5 +109,6 @@ def _kill(child: subprocess.Popen[str]) -> None:
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
-    assert child.stdout is not None
-    child.stdout.close()
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            pipe.close()
