@@ -189,7 +189,7 @@ class Bench:
                 number = 0
                 while time.monotonic() - began < self.size.seconds:
                     done = topic.append(events(number * 10, 10, KEYS))
-                    appended.append((done[0].first_offset + 10, time.monotonic()))
+                    appended.append((done[0].base_offset + 10, time.monotonic()))
                     number += 1
                     time.sleep(max(0.0, began + number / 100 - time.monotonic()))
                 time.sleep(1)

@@ -6,7 +6,7 @@ State in RocksDB, update mode. `tuned` sets what we know to help; without it eve
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import apsw
@@ -115,7 +115,7 @@ def step_seconds(spark: SparkSession, files: Sequence[Path], folder: Path, *, tu
     return [each["durationMs"]["triggerExecution"] / 1000 for each in done]
 
 
-def _set(spark: SparkSession, settings: dict[str, str | None]) -> None:
+def _set(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
     for name, value in settings.items():
         if value is None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 from penstock import Pipeline, agg
 from tests.modes.harness import Lab
@@ -32,8 +31,8 @@ def shop() -> Pipeline:
 
     @app.view(key=["window", "customer"])
     def per_minute(orders: DataFrame) -> DataFrame:
-        return orders.groupBy(F.window("time", "1 minute"), "customer").agg(
-            F.count("*").alias("orders"), F.sum("amount").alias("amount"), F.max("seconds").alias("slowest")
+        return orders.groupBy(sf.window("time", "1 minute"), "customer").agg(
+            sf.count("*").alias("orders"), sf.sum("amount").alias("amount"), sf.max("seconds").alias("slowest")
         )
 
     @app.view(key="customer")
@@ -54,40 +53,40 @@ def shop() -> Pipeline:
 
     @app.view(key="window")
     def customers(orders: DataFrame) -> DataFrame:
-        return orders.groupBy(F.window("time", "2 minutes", "1 minute")).agg(
-            F.countDistinct("customer").alias("customers")
+        return orders.groupBy(sf.window("time", "2 minutes", "1 minute")).agg(
+            sf.countDistinct("customer").alias("customers")
         )
 
     @app.view(key="id", within={"orders": "id", "payments": "order_id"})
     def open_orders(orders: DataFrame, payments: DataFrame) -> DataFrame:
-        paid = payments.groupBy("order_id").agg(F.sum("paid").alias("paid"))
+        paid = payments.groupBy("order_id").agg(sf.sum("paid").alias("paid"))
         joined = orders.dropDuplicates(["id"]).join(paid, orders.id == paid.order_id, "left")
-        rest = F.col("amount") - F.coalesce("paid", F.lit(0))
+        rest = sf.col("amount") - sf.coalesce("paid", sf.lit(0))
         return joined.select("id", rest.alias("rest")).filter("rest > 0")
 
     @app.view(key="customer")
     def balances(orders: DataFrame) -> DataFrame:
-        return orders.groupBy("customer").agg(F.count("*").alias("orders"), F.sum("amount").alias("amount"))
+        return orders.groupBy("customer").agg(sf.count("*").alias("orders"), sf.sum("amount").alias("amount"))
 
     @app.view(key="orders")
     def histogram(balances: DataFrame) -> DataFrame:
-        return balances.groupBy("orders").agg(F.count("*").alias("customers"), F.sum("amount").alias("amount"))
+        return balances.groupBy("orders").agg(sf.count("*").alias("customers"), sf.sum("amount").alias("amount"))
 
     @app.view(key=[])
     def total(balances: DataFrame) -> DataFrame:
-        return balances.agg(F.sum("amount").alias("amount"), F.count("*").alias("customers"))
+        return balances.agg(sf.sum("amount").alias("amount"), sf.count("*").alias("customers"))
 
     @app.view(key="rank")
     def top(balances: DataFrame) -> DataFrame:
-        order = Window.orderBy(F.desc("amount"), "customer")
-        return balances.withColumn("rank", F.row_number().over(order)).filter("rank <= 3")
+        order = Window.orderBy(sf.desc("amount"), "customer")
+        return balances.withColumn("rank", sf.row_number().over(order)).filter("rank <= 3")
 
     return app
 
 
 def orders(count: int, seed: int = 1) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     random = Random(seed)
-    sold = [
+    sold: list[dict[str, Any]] = [
         {
             "time": START + timedelta(seconds=random.randrange(600)) if random.random() > 0.05 else None,
             "id": number,

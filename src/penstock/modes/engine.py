@@ -28,7 +28,7 @@ from penstock.upkeep.compiled import CompiledView, compile_pipeline
 from penstock.upkeep.fold import STATE
 from penstock.views.catalog import Catalog, Generation
 from penstock.views.outbox import Relay, enqueue, prepare, waiting
-from penstock.views.owner import Owner, own
+from penstock.views.owner import Owner
 from penstock.views.store import Store, Transaction
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def open_engine(
     if not is_silent:
         make_topics(pipeline, log)
     compiled = {view.name: view for view in (compile_pipeline(pipeline, spark) if views is None else views)}
-    with own(store.engine, pipeline.name) as owner:
+    with store.own(pipeline.name) as owner:
         for view in compiled.values():
             if view.spec.changelog and not is_silent:
                 ddl = changelog_ddl(view.shape.columns)

@@ -21,7 +21,7 @@ from penstock.log.cut import Offsets
 from penstock.log.log import Log
 from penstock.log.topic import Topic
 from penstock.upkeep.changes import KEY, one_array
-from penstock.upkeep.commit import Committed, write_kept, write_step
+from penstock.upkeep.commit import Committed, RowsUnfit, dead_topic, write_kept, write_step
 from penstock.upkeep.inputs import TopicInput, ViewInput
 from penstock.upkeep.kept_rows import KeptChange
 from penstock.upkeep.redo import RedoGroups, RedoWindows
@@ -29,6 +29,7 @@ from penstock.upkeep.slices import Slice
 from penstock.upkeep.step import Step, run_together
 from penstock.views.catalog import Catalog, Generation, KnownView
 from penstock.views.fence import Fence
+from penstock.views.outbox import enqueue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -235,19 +236,43 @@ class RunningSet:
 def step_together(sets: Sequence[tuple[RunningSet, Cut]]) -> list[StepReport]:
     """Takes several sets of one pipeline to their next cuts: jobs and slices shared, all of it in one transaction."""
     began = time.monotonic()
-    shared: dict[object, Slice] = {}
-    steps = [each.begin(stop, shared) for each, stop in sets]
-    run_together([(step, each.views) for step, (each, _) in zip(steps, sets, strict=True)])
-    with sets[0][0].transaction() as tx:
-        written = [each.write(tx, step) for step, (each, _) in zip(steps, sets, strict=True)]
+    refused: list[RowsUnfit] = []
+    while True:
+        try:
+            steps, written = _try_together(sets, refused)
+            break
+        except RowsUnfit as unfit:
+            refused.append(unfit)
     seconds = time.monotonic() - began
     reports = []
     for (each, _), step, done in zip(sets, steps, written, strict=True):
         each.moved(done)
         rows = sum(part.rows for part in step.slices.values())
-        counted = (done.late, done.corrected, done.changed, done.unfit)
-        reports.append(StepReport(each.name, rows, seconds, *counted, each.fence))
+        unfit_rows = sum(len(step.unfit[view.name]) for view in each.views if view.name in step.unfit)
+        reports.append(
+            StepReport(each.name, rows, seconds, done.late, done.corrected, done.changed, unfit_rows, each.fence)
+        )
     return reports
+
+
+def _try_together(
+    sets: Sequence[tuple[RunningSet, Cut]], refused: Sequence[RowsUnfit]
+) -> tuple[list[Step], list[Committed]]:
+    """Runs and writes the steps, without rows that were refused before: those go to the dead letters."""
+    shared: dict[object, Slice] = {}
+    unfit = {
+        view: pa.concat_arrays([each.keys for each in refused if each.view == view])
+        for view in {each.view for each in refused}
+    }
+    steps = [replace(each.begin(stop, shared), unfit=unfit) for each, stop in sets]
+    run_together([(step, each.views) for step, (each, _) in zip(steps, sets, strict=True)])
+    first = sets[0][0]
+    with first.transaction() as tx:
+        written = [each.write(tx, step) for step, (each, _) in zip(steps, sets, strict=True)]
+        for letter in refused:
+            pipeline = first.generation.pipeline
+            enqueue(tx.connection, pipeline, dead_topic(pipeline, letter.view), letter.letters)
+    return steps, written
 
 
 def known_views(views: Sequence[CompiledView], generation: int) -> list[KnownView]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from penstock.plans.jvm import catalyst
-from penstock.plans.physical import Ready, run_ready
+from penstock.plans.physical import READY, Ready, run_ready
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,7 +46,9 @@ def collect(frames: Sequence[DataFrame]) -> list[pa.Table]:
 
 def _ready(frames: Sequence[DataFrame]) -> dict[int, Ready]:
     """Those frames that need no planning, by their place. One plan can be in a job once."""
-    makers = {index: frame._penstock_ready for index, frame in enumerate(frames) if hasattr(frame, "_penstock_ready")}
+    makers: dict[int, Callable[[], Ready | None]] = {
+        index: vars(frame)[READY] for index, frame in enumerate(frames) if READY in vars(frame)
+    }
     made = (
         _planners.map(lambda make: make(), makers.values()) if len(makers) > 1 else (make() for make in makers.values())
     )

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 PLAN = "__plan"
 """A column that says which plan a row of a shared job comes from."""
+READY = "_penstock_ready"
+"""Where a frame keeps the function that makes it ready to run without planning; see `collect`."""
 NUMBER = pa.field(PLAN, pa.int32())
 
 _FORGETFUL = frozenset(
@@ -75,7 +77,11 @@ class PhysicalPlan:
         """The plan over these rows: `plan` is the analyzed one, `leaves` its local relations by the id of their first
         attribute."""
         with self._lock:
-            if self._physical is None and self._is_possible and all(not leaf.data().isEmpty() for leaf in leaves.values()):
+            if (
+                self._physical is None
+                and self._is_possible
+                and all(not leaf.data().isEmpty() for leaf in leaves.values())
+            ):
                 self._is_possible = self._prepare(plan, leaves)
         if self._physical is None or not self._is_possible or leaves.keys() != self._scans.keys():
             return None
@@ -99,9 +105,13 @@ class PhysicalPlan:
         scans = [node for node in nodes if simple_name(node) == "LocalTableScanExec"]
         found = {scan.output().head().exprId().id(): scan for scan in scans if not scan.output().isEmpty()}
         # The very same rows and columns, or the optimizer has computed something into them.
-        is_bare = len(found) == len(scans) and found.keys() == leaves.keys() and all(
-            _same_rows(maker, scan.rows(), leaves[first].data()) and scan.output().equals(leaves[first].output())
-            for first, scan in found.items()
+        is_bare = (
+            len(found) == len(scans)
+            and found.keys() == leaves.keys()
+            and all(
+                _same_rows(maker, scan.rows(), leaves[first].data()) and scan.output().equals(leaves[first].output())
+                for first, scan in found.items()
+            )
         )
         if not is_bare:
             return False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from penstock.plans.jvm import Java, analyzed, catalyst, simple_name
-from penstock.plans.physical import PhysicalPlan
+from penstock.plans.physical import READY, PhysicalPlan
 from penstock.plans.stand_in import mark_of
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Prepared:
         if not self._is_rowwise and all(simple_name(put) == "Repartition" for _, put in pairs):
             local = {put.child().output().head().exprId().id(): put.child() for _, put in pairs}
             if len(local) == len(pairs):
-                frame._penstock_ready = lambda: self._physical.over(analyzed(frame), local)  # type: ignore[attr-defined]
+                vars(frame)[READY] = lambda: self._physical.over(analyzed(frame), local)
         return frame
 
     def _put_in(self, leaf: Java, plan: Java) -> Java:

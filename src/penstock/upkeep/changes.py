@@ -39,6 +39,10 @@ class Changes:
         keys = one_array(self.before.column(KEY))
         return keys.filter(pc.invert(is_among(keys, one_array(self.after.column(KEY)))))
 
+    def without(self, keys: pa.Array) -> Changes:
+        """The same changes, but rows with these keys are not in the view afterwards."""
+        return Changes(self.before, self.after.filter(pc.invert(is_among(one_array(self.after.column(KEY)), keys))))
+
     def applied_to(self, rows: pa.Table) -> pa.Table:
         """All rows of the view after the step, given all of them before."""
         keys = one_array(rows.column(KEY))

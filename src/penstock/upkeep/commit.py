@@ -35,8 +35,6 @@ class Committed:
     late: Mapping[str, int]
     corrected: Mapping[str, int]
     changed: Mapping[str, int]
-    unfit: int
-    """Rows that the database cannot hold; they are among the dead letters."""
 
 
 def write_step(
@@ -53,17 +51,17 @@ def write_step(
     Only a live generation tells of its changes: what is being built is nobody's news.
     """
     counters: dict[str, Counters] = {}
-    changed, lates, corrections, unfit = {}, {}, {}, 0
+    changed, lates, corrections = {}, {}, {}
     for view in views:
         changes = step.changes[view.name]
-        refused = _write_view(tx, generation, view, changes)
+        _write_view(tx, generation, view, changes)
         if generation.state == "live" and view.spec.changelog:
             records = changelog_rows(view.shape, changes, fence)
             enqueue(tx.connection, generation.pipeline, view.spec.changelog, records)
         late = sum(late_rows(step.slices[topic]) for topic in view.topics)
         corrected = corrected_rows(view, changes, closed.get(view.name))
         old = generation.counters.get(view.name, Counters())
-        added = changes.after.num_rows - _kept_count(changes) - refused
+        added = changes.after.num_rows - _kept_count(changes)
         counters[view.name] = replace(
             old,
             rows=old.rows + added - len(changes.gone),
@@ -71,23 +69,31 @@ def write_step(
             corrected=old.corrected + corrected,
         )
         lates[view.name], corrections[view.name], changed[view.name] = late, corrected, len(changes)
-        unfit += refused
     for kept in step.kept:
         write_kept(tx, kept)
     moved = Catalog(tx.connection).set_fence(generation, fence, counters)
-    return Committed(moved, lates, corrections, changed, unfit)
+    return Committed(moved, lates, corrections, changed)
 
 
-def _write_view(tx: Transaction, generation: Generation, view: CompiledView, changes: Changes) -> int:
-    """Writes the rows of one view. What the database cannot hold goes to the dead letters; returns how many."""
+def _write_view(tx: Transaction, generation: Generation, view: CompiledView, changes: Changes) -> None:
+    """Writes the rows of one view; RowsUnfit if the database cannot hold some of them."""
     table = view.shape.table(generation.number)
     if len(changes.gone):
         tx.delete(table, KEY, changes.gone)
     refused = tx.upsert(table, changes.after) if changes.after.num_rows else []
     if refused:
-        topic = dead_topic(generation.pipeline, view.name)
-        enqueue(tx.connection, generation.pipeline, topic, _dead(view, changes, refused))
-    return len(refused)
+        keys = one_array(changes.after.column(KEY)).take(pa.array([each.row for each in refused]))
+        raise RowsUnfit(view.name, keys, _dead(view, changes, refused))
+
+
+class RowsUnfit(Exception):
+    """The database cannot hold some rows of a view: the step is made again without them."""
+
+    def __init__(self, view: str, keys: pa.Array, letters: pa.Table) -> None:
+        super().__init__(view)
+        self.view = view
+        self.keys = keys
+        self.letters = letters
 
 
 def write_kept(tx: Transaction, change: KeptChange) -> None:

@@ -96,7 +96,9 @@ def _with_all_columns(rows: pa.Table, schema: StructType) -> pa.Table:
     """The columns of `schema`: NULL where the rows have none of that name."""
     return pa.table(
         {
-            each.name: rows.column(each.name) if each.name in rows.schema.names else pa.nulls(rows.num_rows, each.type)
+            each.name: rows.column(each.name).cast(each.type)
+            if each.name in rows.schema.names
+            else pa.nulls(rows.num_rows, each.type)
             for each in arrow_schema(schema)
         }
     )

@@ -21,7 +21,7 @@ from penstock.views.tables import StoredTable, table_name
 TIME = "_time"
 """The moment that decides the window of a row, in microseconds; of a row without one, the least there is."""
 NO_TIME = np.iinfo(np.int64).min
-OWN_TYPES = (pa.int32(), pa.int64(), pa.timestamp("us", tz="UTC"), pa.bool_())
+OWN_TYPES = (pa.int32(), pa.int64(), pa.int64(), pa.bool_())
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class KeptRows:
 
     def table(self, generation: int) -> StoredTable:
         """How it is stored."""
-        fields = list(self.columns)
+        fields = [each.with_type(kept_type(each.type)) for each in self.columns]
         if self.is_view:
             own = [pa.field(GROUP, pa.binary(16)), pa.field(KEY, pa.binary(16))]
             return StoredTable(table_name(self.name, generation), pa.schema([*own, *fields]), (GROUP, KEY), ((KEY,),))
@@ -74,6 +74,14 @@ class KeptRows:
         if groups is not None:
             kept = with_column(kept, GROUP, groups)
         return kept.select(schema.names).cast(schema)  # What is never NULL upstream may be so in what was read back.
+
+
+def kept_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which values are kept: one that every database holds whole, also texts with a NUL and any year."""
+    types = pa.types
+    if types.is_string(kind) or types.is_large_string(kind):
+        return pa.binary()
+    return pa.int64() if types.is_timestamp(kind) else pa.int32() if types.is_date32(kind) else kind
 
 
 def times_of(table: pa.Table, column: str | None) -> pa.Array:

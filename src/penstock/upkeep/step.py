@@ -62,6 +62,8 @@ class Step:
     """By view, as far as they are known."""
     kept: list[KeptChange] = field(default_factory=list)
     """What is added to the rows kept for later redos."""
+    unfit: Mapping[str, pa.Array] = field(default_factory=dict)
+    """By view, keys of rows that the database turned out not to hold: they are left out before anybody reads them."""
 
     def stored(self, table: StoredTable, where: Where | None = None) -> pa.Table:
         """Rows as they were before this step."""
@@ -108,7 +110,9 @@ class _Run:
         try:
             self.wanted = list(next(self.keeper) if self.answer is None else self.keeper.send(self.answer))
         except StopIteration as finished:
-            self.step.changes[self.view.name] = finished.value
+            changes: Changes = finished.value
+            unfit = self.step.unfit.get(self.view.name)
+            self.step.changes[self.view.name] = changes if unfit is None else changes.without(unfit)
             return False
         return True
 
