@@ -29,10 +29,10 @@ TIMES = ("date_time", "expires")
 
 _HOP = "FROM bid GROUP BY window(date_time, '10 seconds', '2 seconds'), auction"
 _TEN = "GROUP BY window(date_time, '10 seconds')"
-_DAY = "date_format(date_time, 'yyyy-MM-dd')"
-_SOLD = "FROM auction A, bid B WHERE A.id = B.auction AND B.date_time BETWEEN A.date_time AND A.expires"
+DAY = "date_format(date_time, 'yyyy-MM-dd')"
+SOLD = "FROM auction A, bid B WHERE A.id = B.auction AND B.date_time BETWEEN A.date_time AND A.expires"
 _BANDS = {"rank1": "price < 10000", "rank2": "price >= 10000 AND price < 1000000", "rank3": "price >= 1000000"}
-_COUNTS = ", ".join(
+COUNTS = ", ".join(
     [
         "count(*) AS total_bids",
         *(f"count(*) FILTER (WHERE {band}) AS {name}_bids" for name, band in _BANDS.items()),
@@ -72,12 +72,12 @@ ANSWERED = {
                 "ON P.id = A.seller AND P.starttime = A.starttime AND P.endtime = A.endtime", "redo", ["id", "starttime"]),
     "q9": Query("SELECT id, item_name, description, initial_bid, reserve, date_time, expires, seller, category, auction, bidder, price, bid_date_time "
                 "FROM (SELECT A.*, B.auction, B.bidder, B.price, B.date_time AS bid_date_time, "
-                f"ROW_NUMBER() OVER (PARTITION BY A.id ORDER BY B.price DESC, B.date_time ASC) AS rownum {_SOLD}) WHERE rownum <= 1",
+                f"ROW_NUMBER() OVER (PARTITION BY A.id ORDER BY B.price DESC, B.date_time ASC) AS rownum {SOLD}) WHERE rownum <= 1",
                 "redo", ["id"]),
     "q14": Query("SELECT auction, bidder, 0.908 * price AS price, CASE WHEN hour(date_time) >= 8 AND hour(date_time) <= 18 THEN 'dayTime' "
                  "WHEN hour(date_time) <= 6 OR hour(date_time) >= 20 THEN 'nightTime' ELSE 'otherTime' END AS bidTimeType, date_time, "
                  "length(extra) - length(replace(extra, 'c', '')) AS c_counts FROM bid WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000", "fold"),
-    "q15": Query(f"SELECT {_DAY} AS day, {_COUNTS} FROM bid GROUP BY {_DAY}", "redo", ["day"], {"bid": _DAY}),
+    "q15": Query(f"SELECT {DAY} AS day, {COUNTS} FROM bid GROUP BY {DAY}", "redo", ["day"], {"bid": DAY}),
     "q20": Query("SELECT auction, bidder, price, channel, url, B.date_time AS bid_date_time, B.extra AS bid_extra, item_name, description, initial_bid, "
                  "reserve, A.date_time AS auction_date_time, expires, seller, category, A.extra AS auction_extra, B._offset AS bid_offset "
                  "FROM bid AS B INNER JOIN auction AS A ON B.auction = A.id WHERE A.category = 10", "redo", ["auction", "bid_offset"]),

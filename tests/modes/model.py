@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.log.cut import Offsets
 from penstock.log.log import Log
@@ -23,11 +24,11 @@ from penstock.pipeline.definition import ViewSpec
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.place import Place
 from penstock.plans.decision import Keeping
-from penstock.upkeep.compiled import CompiledView
+from penstock.upkeep.compiled import OWN_FIELDS, CompiledView
 from penstock.upkeep.fold import COUNT, ROWS, FoldGroups
 from penstock.upkeep.fold_rows import ORDER, FoldRows, FoldRowsOfViews
 from penstock.upkeep.groups import Groups as KeptGroups
-from penstock.upkeep.inputs import Input, TopicInput, ViewInput
+from penstock.upkeep.inputs import Input, TopicInput, ViewInput, _with_all_columns
 from penstock.upkeep.kept_rows import KeptRows
 from penstock.upkeep.merge import RULES
 from penstock.upkeep.redo import RedoGroups, RedoWindows
@@ -108,14 +109,14 @@ class ModelTopic(TopicInput):
         return self.frame(step, table if self.late == "correct" else table.filter(pc.invert(table.column("_late"))))
 
     def frame(self, step: Step, rows: pa.Table) -> Any:
-        return Frame(lambda: rows)
+        return Frame(lambda: _with_all_columns(rows, self.schema))
 
 
 class ModelView(ViewInput):
     """A view whose frames are tables."""
 
     def frame(self, step: Step, rows: pa.Table) -> Any:
-        return Frame(lambda: rows)
+        return Frame(lambda: _with_all_columns(rows, self.schema))
 
 
 def compiled(kept: Sequence[Kept]) -> dict[str, CompiledView]:
@@ -151,13 +152,14 @@ class _Compiler:
         return CompiledView(spec, Keeping(told, "", None), view.name, shape, unused, keeper, inputs, rows, unused, {})
 
     def _input(self, name: str) -> Input:
-        unused: Any = None
+        own = OWN_FIELDS if name in TOPICS else []
+        schema = from_arrow_schema(pa.schema([*schema_of(self.columns[name]), *own]))
         used = {self.view.left, self.view.right, self.view.summed} if isinstance(self.view, Joined) else self.view.used
         if name in TOPICS:
             needed = tuple(each for each in TOPIC if each in used or each == "time")
-            return ModelTopic(name, name, unused, needed, self.kept.late, "time")
+            return ModelTopic(name, name, schema, needed, self.kept.late, "time")
         return ModelView(
-            name, self.done[name].shape, unused, tuple(each for each in self.columns[name] if each in used)
+            name, self.done[name].shape, schema, tuple(each for each in self.columns[name] if each in used)
         )
 
     def _shape(self, hidden: pa.Schema | None = None, *, has_group: bool = False) -> Shape:

@@ -23,20 +23,22 @@ from penstock.upkeep.compiled import CompiledView
 from penstock.views.store import Store
 from tests.modes.grammar import DDL, TOPICS, Aggregate, Groups, Row
 from tests.modes.harness import plain
-from tests.modes.model import Kept, expected, open_model
+from tests.modes.model import How, Kept, expected, open_model
 from tests.modes.random_views import ARRIVED_FROM, LATENESS, START, Case, cases
 
-OVER_REDONE = Case(
-    views=(
-        Kept(Groups("v0", ("events",), None, {"k": "text"}, None, (Aggregate("rows", None),), ("int",)), "group"),
-        Kept(Groups("v1", ("v0",), None, {"v0_a0": "int"}, None, (Aggregate("max", "k"),), ("text",)), "group"),
-    ),
-    records=(("events", {"time": START, "k": "a", "g": 0, "n": 1}, ARRIVED_FROM),) * 3,
-    cuts=((0.3, 0.3, 0.0, 0.0),),
-    is_batch_first=False,
-    big_rows=1_000,
-)
-"""A redone view over a redone view: its rows carry a group already, which is not the one they are read by."""
+
+def moving(how: How) -> Case:
+    """Counts per key, and over them how many keys have each count: a row leaves its group with every record.
+
+    Redone over redone, rows carry a group already, which is not the one they are read by; folded, the last row of a
+    group takes the group with it.
+    """
+    counted = Groups("v0", ("events",), None, {"k": "text"}, None, (Aggregate("rows", None),), ("int",))
+    upper = (Aggregate("rows", None),) if how == "fold" else (Aggregate("max", "k"),)
+    over = Groups("v1", ("v0",), None, {"v0_a0": "int"}, None, upper, ("int",) if how == "fold" else ("text",))
+    records = (("events", {"time": START, "k": "a", "g": 0, "n": 1}, ARRIVED_FROM),) * 3
+    return Case((Kept(counted, how), Kept(over, how)), records, ((0.3,) * 4,), is_batch_first=False, big_rows=1_000)
+
 
 QUICK = settings(
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -45,7 +47,8 @@ QUICK = settings(
 
 @pytest.mark.timeout(900)
 @QUICK
-@example(OVER_REDONE)
+@example(moving("fold"))
+@example(moving("group"))
 @given(cases())
 def test_after_every_step_views_are_what_the_records_so_far_make_of_them(case: Case) -> None:
     with scratch() as folder, pytest.MonkeyPatch.context() as patch:

@@ -325,3 +325,7 @@ __all__ = [
     "ViewsError",
     "did_you_mean",
 ]
+
+for _each in list(globals().values()):
+    if isinstance(_each, type) and issubclass(_each, PenstockError):
+        _each.__module__ = __name__  # Where people find it, whatever file it stands in.

@@ -26,6 +26,8 @@ from penstock.plans.keeping import analyse
 from penstock.plans.prepared import Prepared
 from penstock.plans.rows import arrow_schema
 from penstock.plans.stand_in import stand_in
+from penstock.plans.touched import NoWindow
+from penstock.plans.windows import TimeWindow
 from penstock.upkeep.changing_table import as_view
 from penstock.upkeep.fold import COUNT, ROWS, STATE, FoldGroups
 from penstock.upkeep.fold_rows import DELETED, ORDER, FoldRows, FoldRowsOfViews
@@ -147,7 +149,12 @@ class _Compiler:
         build = partial(_build, spec, tables, analysis.schema.names)
         view = _View(spec, analysis, analysis.keeping, inputs, stand_ins, build)
         found = view.problems()
-        return (None, found) if found else (self._finish(view, tables), ())
+        if found:
+            return None, found
+        try:
+            return self._finish(view, tables), ()
+        except NoWindow as error:
+            return None, (view.without_window(error),)
 
     def _finish(self, view: _View, tables: Mapping[str, DataFrame]) -> CompiledView:
         keeper, kept = view.keeper()
@@ -234,6 +241,26 @@ class _View:
                 ),
             )
         return ()
+
+    def without_window(self, error: NoWindow) -> Problem:
+        """A slice does not tell which windows it touches: the plan took the window apart too early."""
+        redo = self.keeping.redo
+        assert redo is not None
+        assert redo.window_us is not None
+        length, slide, offset = redo.window_us
+        hint = "group, partition and join by the window itself, and take its start or end above that"
+        if length == slide:  # In a sliding window a row has several groups, which within= does not allow.
+            groups = {
+                name: TimeWindow(0, column, length, slide, offset).sql(column) for name, column in redo.times.items()
+            }
+            within = ", ".join(f'"{name}": "{sql}"' for name, sql in groups.items())
+            hint += f"; or add within={{{within}}}"
+        where = {"Window": "OVER", "Aggregate": "an aggregation", "Deduplicate": "dropDuplicates"}
+        message = (
+            f"it would be kept by the window {redo.window!r}, but the rows that reach "
+            f"{where.get(error.node, error.node)} have only its start or end"
+        )
+        return Problem(self.spec.place, self.spec.name, message, hint)
 
     def keeper(
         self,
