@@ -17,7 +17,8 @@ __all__ = ["postgresql"]
 
 ROOT = Path(__file__).parent.parent
 SLOWER_MARKS = ("spark", "services", "long")
-LONG_TIMEOUT_SECONDS = 900
+SLOWER_TIMEOUT_SECONDS = 600
+LONG_TIMEOUT_SECONDS = 1800
 SHORT_LIVED = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """A JVM that lives for minutes is not worth optimising: most of its time would go into its own compiler."""
 
@@ -27,8 +28,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not any(item.get_closest_marker(mark) for mark in SLOWER_MARKS):
             item.add_marker(pytest.mark.quick)
-        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS))
+        if not item.get_closest_marker("timeout") and any(map(item.get_closest_marker, SLOWER_MARKS)):
+            seconds = LONG_TIMEOUT_SECONDS if item.get_closest_marker("long") else SLOWER_TIMEOUT_SECONDS
+            item.add_marker(pytest.mark.timeout(seconds))
 
 
 @pytest.fixture(scope="session")

@@ -51,8 +51,8 @@ def test_a_batch_gives_the_expected_rows(lab: Lab, folder: Path, answers: Answer
         assert answered_by(engine, store, folder) == answers
 
 
-# Views that read the same topics share a step's records among these: of 15, a view of bids alone takes all 50 bids in
-# four steps, and one that joins them with auctions takes seven at a time, in eight.
+# A step's records are shared out among the topics that a view reads: of 15, a view of bids alone takes 15 bids, and all
+# 50 in four steps; one that joins them with auctions takes seven at a time, in eight.
 @pytest.mark.parametrize("max_rows", [None, 15, pytest.param(1, marks=pytest.mark.long)])
 def test_steps_of_any_size_give_the_expected_rows(
     lab: Lab, folder: Path, answers: Answers, max_rows: int | None

@@ -75,4 +75,5 @@ def test_what_is_refused_says_why_and_what_to_do(name: str, spark: SparkSession)
     assert why in problem.message
     assert "add within=" in problem.hint
     if name in ("counted", "over"):
+        # KEPT["bidders"] is the first of the two with this advice taken.
         assert """within={"bid": "window(date_time, '10 seconds')"}""" in problem.hint

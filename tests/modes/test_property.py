@@ -40,17 +40,25 @@ def moving(how: How) -> Case:
     return Case((Kept(counted, how), Kept(over, how)), records, ((0.3,) * 4,), is_batch_first=False, big_rows=1_000)
 
 
-QUICK = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@pytest.mark.timeout(900)
-@QUICK
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @example(moving("fold"))
 @example(moving("group"))
 @given(cases())
 def test_after_every_step_views_are_what_the_records_so_far_make_of_them(case: Case) -> None:
+    assert_right_after_every_step(case)
+
+
+@pytest.mark.long
+@settings(max_examples=400, deadline=None, suppress_health_check=SLOW)
+@given(cases())
+def test_many_more_of_them(case: Case) -> None:
+    assert_right_after_every_step(case)
+
+
+def assert_right_after_every_step(case: Case) -> None:
     with scratch() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(running_module, "BIG_ROWS", case.big_rows)
         patch.setattr(running_module, "FILL_ROWS", 5)

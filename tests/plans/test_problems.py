@@ -95,6 +95,8 @@ PROBLEMS: dict[str, tuple[Any, Any, dict[str, Any], str, str]] = {
     "kept=redo": (lambda access: access.filter("ok"), ["ip"], {"kept": "redo"}, 'kept="redo"', "within="),
     "within an unknown input": (lambda access: access.distinct(), ["ip"], {"within": {"acces": ("ip",), "*": ("ip",)}},
                                 "'acces', which is not an input", "'access'"),
+    "within overlapping groups": (lambda access: access.distinct(), ["ip"], {"within": {"*": ("window(time, '2 minutes', '1 minute')",)}},
+                                  "does not give each row of the input 'access' one group", "must not overlap"),
     "within an unknown column": (lambda access: access.distinct(), ["ip"], {"within": {"*": ("ipp",)}}, "'ipp' does not fit", "'ip'"),
     "within one input of two": ("SELECT o.id FROM orders o JOIN payments p ON p.paid > o.time", ["id"],
                                 {"within": {"orders": ("id",)}}, "nothing of the input 'payments'", "within="),

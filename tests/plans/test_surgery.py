@@ -15,7 +15,7 @@ from penstock.events.schema import parse_ddl, to_spark
 from penstock.plans.prepared import Prepared
 from penstock.plans.rows import arrow_schema, from_arrow
 from penstock.plans.stand_in import stand_in
-from penstock.plans.surgery import NotOneAggregate, NotRowwise, carry, carry_below, windows_of, with_counts
+from penstock.plans.surgery import NotOneAggregate, NotRowwise, carry, carry_below, windows_of, with_counts, with_groups
 from penstock.plans.touched import NoWindow
 
 pytestmark = pytest.mark.spark
@@ -151,3 +151,10 @@ def test_both_sides_of_a_join_by_window_are_asked(ins: Ins, run: Run) -> None:
     assert starts == [[0, 10, 20], [30]]
     with pytest.raises(NoWindow):
         windows_of(ins["hits"].groupBy("url").count())
+
+
+def test_a_row_without_a_time_has_a_group_too_and_a_filter_below_stays(ins: Ins, run: Run) -> None:
+    some = ins["hits"].withColumn("time", sf.expr("if(n = 1, time, NULL)")).where("url IS NOT NULL")
+    groups = run(with_groups(some, ["window(time, '10 seconds')", "url"]))
+    assert [row["group 1"] for row in groups] == ["a", "a", "b"]
+    assert [row["group 0"]["start"] is None for row in groups] == [False, True, True]

@@ -48,6 +48,22 @@ _FORGETFUL = frozenset(
 )
 """Operators that can run again over other rows: they keep nothing from one run to the next."""
 
+_BLIND = frozenset(
+    {
+        "Aggregate",
+        "Expand",
+        "Filter",
+        "Generate",
+        "LocalRelation",
+        "Project",
+        "Repartition",
+        "SubqueryAlias",
+        "View",
+        "Window",
+    }
+)
+"""What a view may say: nothing whose plan depends on how many rows there are, as that of LIMIT does."""
+
 _numbers = itertools.count(1)
 
 
@@ -77,11 +93,9 @@ class PhysicalPlan:
         """The plan over these rows: `plan` is the analyzed one, `leaves` its local relations by the id of their first
         attribute."""
         with self._lock:
-            if (
-                self._physical is None
-                and self._is_possible
-                and all(not leaf.data().isEmpty() for leaf in leaves.values())
-            ):
+            # Of one row, or none, the optimizer knows too much: what it leaves out then would be missing later.
+            has_rows = all(leaf.data().size() > 1 for leaf in leaves.values())
+            if self._physical is None and self._is_possible and has_rows:
                 self._is_possible = self._prepare(plan, leaves)
         if self._physical is None or not self._is_possible or leaves.keys() != self._scans.keys():
             return None
@@ -92,8 +106,10 @@ class PhysicalPlan:
             return Ready(self._number, self._schema, self._dataset.toArrowBatchRdd(physical))
 
     def _prepare(self, plan: Java, leaves: Mapping[int, Java]) -> bool:
-        """Plans it. False if something in it would remember these rows."""
+        """Plans it. False if something in it would remember these rows, or how many there are."""
         maker = self._maker
+        if not all(simple_name(node) in _BLIND for node in maker.nodes(plan)):
+            return False
         number = maker.alias(maker.literal(self._number), PLAN)
         numbered = maker.project([number, *maker.items(plan.output())], plan)
         numbered.setAnalyzed()

@@ -11,10 +11,13 @@ from penstock.pipeline.definition import ANY_INPUT
 from penstock.plans.bands import Band
 from penstock.plans.decision import Input, Redo
 from penstock.plans.meeting import Meeting
-from penstock.plans.tree import Node
+from penstock.plans.tree import Node, plan_of
 
 if TYPE_CHECKING:
     from penstock.pipeline.definition import ViewSpec
+
+_NOT_ONE_EACH = frozenset({"Expand", "Generate", "Aggregate", "Window"})
+"""Nodes that give several rows for one, or one for several: a sliding window, explode, an aggregate, OVER."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +105,18 @@ def _unknown(expression: str, each: Input) -> tuple[str, str] | None:
     from pyspark.errors import PySparkException
 
     try:
-        each.frame.selectExpr(expression)
+        groups = each.frame.selectExpr(expression)
     except PySparkException as error:
         first = str(error).partition("\n")[0]
         near = get_close_matches(expression, each.schema.fieldNames(), n=1)
         known = f"{each.name} has the columns {', '.join(each.schema.fieldNames())}"
         hint = f"did you mean {near[0]!r}? {known}" if near else known
         return f"within= {expression!r} does not fit the input {each.name!r}: {first}", hint
+    if any(node.kind in _NOT_ONE_EACH for node in plan_of(groups).walk()):
+        return (
+            f"within= {expression!r} does not give each row of the input {each.name!r} one group",
+            "groups must not overlap: take a column, or an expression of one row's columns such as a tumbling window",
+        )
     return None
 
 

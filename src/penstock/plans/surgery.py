@@ -36,6 +36,7 @@ __all__ = [
     "count_name",
     "windows_of",
     "with_counts",
+    "with_groups",
 ]
 
 ROWS = "__rows"
@@ -91,6 +92,26 @@ def with_counts(frame: DataFrame, sums: Sequence[str]) -> DataFrame:
         elif simple_name(node) in ("Sort", "ResolvedHint"):
             found = node.withNewChildren(maker.seq([found]))
     return maker.checked_frame(maker.project([*maker.items(plan.output()), *extra], found))
+
+
+def with_groups(frame: DataFrame, expressions: Sequence[str]) -> DataFrame:
+    """The group of each row, a column for each of the expressions: one row for every row, in the same order.
+
+    Spark leaves out rows without a time before it makes windows of the others. Here they stay, in a window of NULLs.
+    """
+    found = frame.selectExpr(*(f"{text} AS `group {number}`" for number, text in enumerate(expressions)))
+    maker = catalyst(frame.sparkSession)
+    below, node = analyzed(frame), analyzed(found)
+    above = []
+    while simple_name(node) in ("Project", "Filter") and not maker.is_same(node, below):
+        above.append(node)
+        node = node.child()
+    if not maker.is_same(node, below) or not any(simple_name(each) == "Filter" for each in above):
+        return found
+    for each in reversed(above):
+        if simple_name(each) == "Project":
+            node = each.withNewChildren(maker.seq([node]))
+    return maker.checked_frame(node)
 
 
 def carry_below(

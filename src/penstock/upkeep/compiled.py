@@ -326,7 +326,7 @@ class _View:
             if all(each in schema.names for each in expressions):
                 columns[name], kinds[name] = tuple(expressions), [schema.field(each).type for each in expressions]
             else:
-                change = partial(_with_groups, expressions=tuple(expressions))
+                change = partial(surgery.with_groups, expressions=tuple(expressions))
                 frame = change(self.stand_ins[name])
                 named[name] = Prepared(frame, {name: self.stand_ins[name]}, partial(_of_one, change, name))
                 columns[name] = tuple(frame.columns)
@@ -362,10 +362,6 @@ def _window_of(build: partial[DataFrame], number: int, frames: Mapping[str, Data
 
 def _of_one(change: Callable[[DataFrame], DataFrame], name: str, frames: Mapping[str, DataFrame]) -> DataFrame:
     return change(frames[name])
-
-
-def _with_groups(frame: DataFrame, expressions: Sequence[str]) -> DataFrame:
-    return frame.selectExpr(*(f"{text} AS `group {number}`" for number, text in enumerate(expressions)))
 
 
 def _time_of(each: Input) -> str | None:
