@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
@@ -37,7 +36,6 @@ from penstock.modes.running import RunningSet
 from penstock.modes.stream import run_stream
 from penstock.views.catalog import Catalog
 from penstock.views.outbox import Relay
-from penstock.views.owner import own
 from penstock.views.store import Transaction, open_store
 
 STEP_ROWS = 3
@@ -132,7 +130,6 @@ def work(job: Job, answers: Connection | None = None) -> None:
     """Does the job. What it has to say goes to `answers`: "owns", "stepped", or an error with the pid it names."""
     tell = answers.send if answers is not None else _nothing
     spark = job.gateway.session()
-    setattr(penstock.modes.engine, "own", partial(own, lease=job.lease))  # noqa: B010
     if job.strike is not None:
         arm(job.strike)
     try:

@@ -20,7 +20,7 @@ from penstock.errors import StoreUnavailable
 from penstock.modes import patience
 from penstock.modes.running import RunningSet, StepReport
 from penstock.modes.stream import run_stream
-from penstock.views.owner import own
+from penstock.views.store import open_store
 from tests.modes.harness import Lab, rows_of
 from tests.modes.test_modes_agree import orders, shop
 from tests.postgresql import Server
@@ -119,7 +119,7 @@ def test_a_server_that_stays_away_ends_the_run_and_the_next_one_goes_on(
 ) -> None:
     monkeypatch.setattr(patience, "GIVE_UP_SECONDS", 0.3)
     lease = timedelta(seconds=1)
-    monkeypatch.setattr("penstock.modes.engine.own", partial(own, lease=lease))
+    monkeypatch.setattr("tests.modes.harness.open_store", partial(open_store, lease=lease))
     url = postgresql.new_database()
     try:
         with pytest.raises(StoreUnavailable) as gone:

@@ -49,7 +49,7 @@ def open_store(url: str, *, lease: timedelta = DEFAULT_LEASE, busy: timedelta = 
     if scheme == "sqlite" and rest and rest != ":memory:":
         from penstock.views.sqlite import SqliteDatabase
 
-        return Store(SqliteDatabase(Path(rest), busy_seconds=busy.total_seconds()))
+        return Store(SqliteDatabase(Path(rest), busy_seconds=busy.total_seconds()), lease)
     if scheme in ("postgresql", "postgres"):
         from penstock.views.postgres import PostgresDatabase
 
@@ -57,7 +57,7 @@ def open_store(url: str, *, lease: timedelta = DEFAULT_LEASE, busy: timedelta = 
             address = make_url(url).set(drivername="postgresql+psycopg")
         except ArgumentError as error:
             raise StoreUrlError(f"{scheme}:...", str(error)) from error
-        return Store(PostgresDatabase(address, lease=lease))
+        return Store(PostgresDatabase(address, lease=lease), lease)
     raise StoreUrlError(url)
 
 
@@ -194,13 +194,14 @@ class Transaction(Snapshot):
 class Store:
     """The database of views. Threads may use it at once; each transaction belongs to one of them."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, lease: timedelta = DEFAULT_LEASE) -> None:
         self._database = database
+        self._lease = lease
         self.place = database.place
         """Its address as people may see it."""
         self._make_own_tables()
 
-    def own(self, pipeline: str, *, lease: timedelta = DEFAULT_LEASE, on_wait: OnWait | None = None) -> Owner:
+    def own(self, pipeline: str, *, on_wait: OnWait | None = None) -> Owner:
         """Makes this process the owner of a pipeline; PipelineOwned if another one is at work on it.
 
         While somebody holds the database's lock this waits, and tells `on_wait` for whom; see `penstock.views.owner`.
@@ -208,7 +209,7 @@ class Store:
         from penstock.views.owner import own
 
         with self._database.errors():
-            return own(self.engine, pipeline, lease=lease, on_wait=on_wait)
+            return own(self.engine, pipeline, lease=self._lease, on_wait=on_wait)
 
     @property
     def engine(self) -> Engine:
