@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -91,6 +91,18 @@ def repeated(keys: pa.Array) -> tuple[int, int] | None:
     return int(first), int(second)
 
 
-def selected(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The named columns, in this order."""
-    return table.select(list(names))
+def readable_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows for people to read: a time that Python has no year for is told in microseconds."""
+    return [dict(zip(table.schema.names, row, strict=True)) for row in zip(*map(_readable, table.columns), strict=True)]
+
+
+def _readable(column: pa.ChunkedArray) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        values = (
+            column.cast(pa.int64()).to_pylist()
+            if pa.types.is_timestamp(column.type)
+            else [str(column.type)] * len(column)
+        )
+    return values

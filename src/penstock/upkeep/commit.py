@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from penstock.events.schema import parse_ddl
 from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
 from penstock.upkeep.changelog import changelog_rows
-from penstock.upkeep.changes import KEY, Changes, is_among, one_array
+from penstock.upkeep.changes import KEY, Changes, is_among, one_array, readable_rows
 from penstock.upkeep.kept_rows import KeptChange
 from penstock.upkeep.slices import Slice
 from penstock.views.catalog import Catalog, Counters, Generation
@@ -151,7 +151,7 @@ def _kept_count(changes: Changes) -> int:
 
 
 def _dead(view: CompiledView, changes: Changes, refused: Sequence[Unfit]) -> pa.Table:
-    rows = view.shape.visible(changes.after).take(pa.array([each.row for each in refused])).to_pylist()
+    rows = readable_rows(view.shape.visible(changes.after).take(pa.array([each.row for each in refused])))
     columns: list[list[object]] = [
         [view.name] * len(refused),
         [each.reason for each in refused],

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.errors import TwoRowsForOneKey
 from penstock.pipeline.place import Place
-from penstock.upkeep.changes import GROUP, KEY, one_array, repeated
+from penstock.upkeep.changes import GROUP, KEY, one_array, readable_rows, repeated
 from penstock.views.keys import key_hashes
 from penstock.views.tables import StoredTable, table_name
 
@@ -56,7 +56,7 @@ class Shape:
     def _check_unique(self, table: pa.Table, keys: pa.Array) -> None:
         twice = repeated(keys)
         if twice is not None:
-            both = [table.slice(number, 1).to_pylist()[0] for number in twice]
+            both = readable_rows(table.take(pa.array(twice)))
             raise TwoRowsForOneKey(self.view, self.place, self.key, both[0], both[1])
 
 
