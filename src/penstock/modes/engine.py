@@ -89,6 +89,12 @@ class Engine:
             return running
         return self._running(views, live)
 
+    def check_owner(self) -> None:
+        """OwnershipLost if the heartbeat saw that somebody else owns the pipeline now."""
+        if self.owner.is_lost:
+            with self.store.transaction(self.owner):
+                pass
+
     def reread(self, running: RunningSet) -> None:
         """Takes a set back to what is stored of it: after an error its last commit may or may not have come through."""
         with self.store.snapshot() as snapshot:

@@ -19,6 +19,9 @@ from penstock.modes.until import Until, reached
 OnStep = Callable[[StepReport, RunningSet, int], None]
 """Is told of a step, of the set that took it, and of how many records are left."""
 
+LOOK_SECONDS = 10.0
+"""So often an idle stream looks whether it still owns the pipeline; its heartbeat knows."""
+
 STEP_ROWS = 1_000_000
 """The most records a step takes while the stream is behind."""
 
@@ -97,7 +100,7 @@ def run_stream(
                 continue
             if stream.is_done:
                 break
-            wakeup.wait(stream.seconds_until_due())
+            wakeup.wait(min(stream.seconds_until_due() or LOOK_SECONDS, LOOK_SECONDS))
     return running
 
 
@@ -131,6 +134,7 @@ class _Stream:
 
     def go_on(self) -> bool:
         """Takes the sets that are behind and due one step further, all together. False if there is none."""
+        self._engine.check_owner()
         if self.must_reread:
             for each in self._running:
                 self._engine.reread(each)
