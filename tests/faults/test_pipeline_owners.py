@@ -144,7 +144,9 @@ def test_a_run_frozen_inside_a_transaction_is_waited_for_and_named(
     with running(storm, is_endless=True, strike=strike, lease=LEASE) as run:
         run.wait_until_stopped()
         newcomer = Takeover(storm)
-        _until(lambda: f"process {run.pid}, which is stopped while it holds" in caplog.text)
+        _until(lambda: "stopped while it holds" in caplog.text or newcomer.error is not None)
+        assert newcomer.error is None
+        assert f"process {run.pid}, which is stopped while it holds" in caplog.text
         time.sleep(LEASE.total_seconds() + 0.3)
         assert newcomer.is_alive(), "it did not wait"
         os.kill(run.pid, signal.SIGKILL)

@@ -79,8 +79,9 @@ class SqliteDatabase(Database):
         url = URL.create("sqlite+apsw", database=str(path))
         self._writers = self.engine = create_engine(url, creator=self._writer, pool_size=2, max_overflow=30)
         self._readers = create_engine(url, creator=self._reader, pool_size=2, max_overflow=30)
-        with self.errors(), self._writers.connect() as connection:
-            connection.exec_driver_sql("SELECT 1")  # The file is there from now on, in WAL mode.
+        with self.errors():
+            # The file is there from now on, in WAL mode. No transaction: somebody may hold the lock, and own() waits.
+            self._writers.raw_connection().close()
 
     @contextmanager
     def transaction(self, purpose: Purpose) -> Iterator[Connection]:
