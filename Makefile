@@ -18,7 +18,7 @@ venv: $(STAMP) ## Makes .venv with the pinned versions; does nothing while pypro
 demo: $(STAMP) ## Shows Penstock at work: producers, consumers, a kill, and a table of what was lost (0) and stored twice (0).
 	@$(RUN) -m penstock.demo $(ARGS)
 
-test: lint test-tools test-quick ## Everything: lint, then all tests (quick, spark, services, long); under 20 minutes.
+test: lint test-tools test-quick ## Everything: lint, then all tests (quick, spark, services, long); about 50 minutes.
 	@$(RUN) -m pytest -m "not quick" $(ARGS)
 
 test-quick: $(STAMP) ## The tests that need nothing but Python; under 2 minutes, to be run often.
@@ -48,11 +48,12 @@ machine:
 		echo "Penstock needs Python 3.11 or newer, and $(PYTHON) is $$(command -v $(PYTHON) >/dev/null && $(PYTHON) --version 2>&1 || echo missing): install one, or name it: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@PYTHONPATH=src $(PYTHON) -m penstock.java
 
-# Some tests of crashes need strace and mkfs.ext4; without them they are skipped, and say so.
+# Some tests of crashes need strace and mkfs.ext4, some a PostgreSQL; without them they are skipped, and say so.
 test-tools:
 	@missing=; PATH="$$PATH:/usr/sbin:/sbin"; \
 	command -v strace >/dev/null || missing="$$missing strace"; \
 	command -v mkfs.ext4 >/dev/null || missing="$$missing e2fsprogs"; \
+	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || missing="$$missing postgresql"; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null && exit 0; fi; \

@@ -454,8 +454,8 @@ def test_a_consumer_that_was_forgotten_frees_its_partitions(log: Log, orders: To
     with log.consumer("orders", group="g") as other:
         eventually(lambda: len(other.assignment) == 1)
         del forgotten
-        gc.collect()
-        eventually(lambda: len(other.assignment) == 2)
+        # Its own thread may hold it for a moment, just while the collector looks: so it looks again.
+        eventually(lambda: gc.collect() >= 0 and len(other.assignment) == 2)
 
 
 # --- topics that come and go ---
