@@ -85,6 +85,7 @@ PenstockError
 │   ├── TopicDiffers             a topic is there that cannot become what is defined
 │   ├── TwoRowsForOneKey         a view's function gave two rows with the same key
 │   ├── StepFailed               Spark could not compute a view
+│   │   └── StepOverflow         a number is too large for its type
 │   ├── UntilError               a place to stop at that cannot be understood
 │   └── UnknownMode              there is no such mode
 ├── VerifyError                  something keeps verify from comparing
@@ -170,6 +171,7 @@ from penstock.errors.modes import (
     ReplayRefused,
     RunError,
     StepFailed,
+    StepOverflow,
     TopicDiffers,
     TwoRowsForOneKey,
     UnknownMode,
@@ -292,6 +294,7 @@ __all__ = [
     "SpillDamaged",
     "StartError",
     "StepFailed",
+    "StepOverflow",
     "StoreFull",
     "StoreTooOld",
     "StoreUnavailable",

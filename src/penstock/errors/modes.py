@@ -103,6 +103,23 @@ class StepFailed(RunError):
         )
 
 
+class StepOverflow(StepFailed):
+    """A number that a view computes does not fit its type: found by Spark, or where steps are added up.
+
+    The text is the same for both, for only the cut between two steps decides which of them finds it.
+    """
+
+    def __init__(self, view: str, place: Place) -> None:
+        super().__init__(view, place, "a number is too large for its type")
+        text = (
+            f"view {view!r}: a number is too large for its type\n  {place.shown}\n"
+            "  a sum, or something else that it computes, has outgrown its column; it is neither wrapped nor rounded\n"
+            "  nothing of this step was stored; the views are as of the step before\n"
+            "  give it room, such as sum(CAST(x AS DECIMAL(38, 0))), and rebuild the view"
+        )
+        self.args = (text,)
+
+
 class KeptRowsLost(RunError):
     """A view that is redone cannot go on: retention removed records it has not kept yet."""
 

@@ -78,23 +78,8 @@ class FoldRowsOfViews:
         table = self.shape.table(step.generation)
         keys = pa.concat_arrays([one_array(side.column(KEY)) for side in (changes.before, changes.after)])
         stored = step.stored(table, In(KEY, pc.unique(keys)))
-        self._check_free(stored, changes)
+        self.shape.check_free(stored, changes)
         return Changes(stored, changes.after)
-
-    def _check_free(self, stored: pa.Table, changes: Changes) -> None:
-        """A new row whose key another row has already, of which nothing was taken back, is one too many."""
-        is_ours = pc.is_in(one_array(stored.column(KEY)), value_set=one_array(changes.before.column(KEY)))
-        taken = stored.filter(pc.invert(is_ours))
-        if taken.num_rows:
-            both = pa.concat_tables(
-                [
-                    taken,
-                    changes.after.filter(
-                        pc.is_in(one_array(changes.after.column(KEY)), value_set=one_array(taken.column(KEY)))
-                    ),
-                ]
-            )
-            self.shape.rows(self.shape.visible(both))
 
 
 def _places(result: pa.Table) -> pa.Array:

@@ -130,11 +130,22 @@ class RedoGroups:
             old = self.whole.rows(gone)
         step.kept += [new.change for new in news.values()]
         changes = difference(old, self.whole.rows(result))
+        self._check_free(step, changes)
         if shape.has_group and self.horizon is None:
             return changes
         # What was computed again may differ from what is stored in columns that nobody sees; before is what is stored.
         stored = step.stored(table, In(KEY, one_array(changes.before.column(KEY))))
         return Changes(stored, changes.after)
+
+    def _check_free(self, step: Step, changes: Changes) -> None:
+        """A row that is new here must not have the key of one in a group that was not computed again."""
+        own, shape = self.whole.groups, self.whole.shape
+        if own is not None and set(own.columns) <= set(shape.key):
+            return  # Rows of two groups differ in their keys.
+        keys, old_keys = (one_array(side.column(KEY)) for side in (changes.after, changes.before))
+        added = keys.filter(pc.invert(is_among(keys, old_keys)))
+        if len(added):
+            shape.check_free(step.stored(shape.table(step.generation), In(KEY, added)), changes)
 
     def _news(self, step: Step, name: str, each: TopicInput | ViewInput) -> _NewsAdvance:
         kept = self.kept[name]

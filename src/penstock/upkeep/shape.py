@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import TwoRowsForOneKey
 from penstock.pipeline.place import Place
-from penstock.upkeep.changes import GROUP, KEY, one_array, readable_rows, repeated
+from penstock.upkeep.changes import GROUP, KEY, Changes, is_among, one_array, readable_rows, repeated
 from penstock.views.keys import key_hashes
 from penstock.views.tables import StoredTable, table_name
 
@@ -53,11 +54,19 @@ class Shape:
         """What readers see of stored rows."""
         return rows.select(self.columns.names)
 
+    def check_free(self, stored: pa.Table, changes: Changes) -> None:
+        """TwoRowsForOneKey if a row that comes has the key of a stored one that does not go."""
+        is_staying = pc.invert(is_among(one_array(stored.column(KEY)), one_array(changes.before.column(KEY))))
+        staying = stored.filter(is_staying)
+        both = pa.concat_tables([self.visible(staying), self.visible(changes.after)])
+        self._check_unique(both, pa.concat_arrays([one_array(e.column(KEY)) for e in (staying, changes.after)]))
+
     def _check_unique(self, table: pa.Table, keys: pa.Array) -> None:
         twice = repeated(keys)
         if twice is not None:
-            both = readable_rows(table.take(pa.array(twice)))
-            raise TwoRowsForOneKey(self.view, self.place, self.key, both[0], both[1])
+            # Which of them came first depends on where the log was cut.
+            one, another = sorted(readable_rows(table.take(pa.array(twice))), key=repr)
+            raise TwoRowsForOneKey(self.view, self.place, self.key, one, another)
 
 
 def _as_type(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Array:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
-from penstock.errors import StepFailed
+from penstock.errors import MergeOverflow, StepFailed, StepOverflow
 from penstock.plans.collect import FrameFailed, collect
 from penstock.upkeep.changes import Changes
 from penstock.upkeep.kept_rows import KeptChange
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 Wanted = Sequence["DataFrame"]
 Advance = Generator[Wanted, list[pa.Table], Changes]
 """Yields frames, is sent their rows, returns the changes of the view."""
+
+OVERFLOW = "ARITHMETIC_OVERFLOW"
+"""What Spark calls a number that does not fit its type, be it a sum or not."""
 
 
 class Reader(Protocol):
@@ -114,6 +118,8 @@ class _Run:
             unfit = self.step.unfit.get(self.view.name)
             self.step.changes[self.view.name] = changes if unfit is None else changes.without(unfit)
             return False
+        except MergeOverflow as overflow:
+            raise StepOverflow(self.view.name, self.view.spec.place) from overflow
         return True
 
 
@@ -123,8 +129,10 @@ def _collected(runs: Sequence[_Run]) -> list[pa.Table]:
     try:
         return collect([frame for run in runs for frame in run.wanted])
     except FrameFailed as failed:
-        view = owners[failed.index]
-        raise StepFailed(view.name, view.spec.place, reason_of(failed.__cause__)) from failed.__cause__
+        view, cause = owners[failed.index], failed.__cause__
+        if isinstance(cause, PySparkException) and cause.getCondition() == OVERFLOW:
+            raise StepOverflow(view.name, view.spec.place) from cause
+        raise StepFailed(view.name, view.spec.place, reason_of(cause)) from cause
 
 
 def reason_of(error: BaseException | None) -> str:
