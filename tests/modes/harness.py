@@ -27,7 +27,12 @@ class Lab:
     """A log with events in it, and a new database for each run: a SQLite file, or what `new_url` gives."""
 
     def __init__(
-        self, folder: Path, pipeline: Pipeline, spark: SparkSession, new_url: Callable[[], str] | None = None
+        self,
+        folder: Path,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        new_url: Callable[[], str] | None = None,
+        compiled: tuple[CompiledView, ...] | None = None,
     ) -> None:
         self.folder = folder
         self.pipeline = pipeline
@@ -36,10 +41,10 @@ class Lab:
         self.topics = make_topics(pipeline, self.log)
         self._new_url = new_url
         self._runs = 0
-        self._compiled: tuple[CompiledView, ...] | None = None
+        self._compiled = compiled
 
     def compiled(self) -> tuple[CompiledView, ...]:
-        """The views of the pipeline, analysed once for all runs."""
+        """The views of the pipeline, analysed once for all runs; another lab of the same pipeline may take them."""
         if self._compiled is None:
             self._compiled = compile_pipeline(self.pipeline, self.spark)
         return self._compiled

@@ -18,7 +18,7 @@ from penstock.plans.building import Seen, build, line_of
 from penstock.plans.decision import Analysis, Fold, FoldColumn, Input, Keeping, Problem, Redo
 from penstock.plans.fingerprint import canonical, fingerprint
 from penstock.plans.fold import changes, fold_of
-from penstock.plans.meeting import meeting_of
+from penstock.plans.meeting import meeting_of, seer_of_batches
 from penstock.plans.needed import needed_columns
 from penstock.plans.redo import Undivided, by_group, by_window, declared, within_of
 from penstock.plans.replay import not_replayable
@@ -218,7 +218,17 @@ class _View:
             )
             return None
         if not topics:
-            return self._whole(why, refusal.advice)
+            seer = seer_of_batches(self._plan, self._inputs)
+            if seer is None:
+                return self._whole(why, refusal.advice)
+            self._problems.append(
+                self._problem(
+                    f"{seer} sees a batch of rows at once, and Spark cuts the batches of every step differently",
+                    "write it as a plain udf, which sees one row, or with applyInPandas, which sees a whole group; "
+                    'or kept="whole", if each row that it gives depends on one row only',
+                )
+            )
+            return None
         hint = 'add within=, the columns whose groups never meet; or kept="whole" to compute all of it again each time'
         if refusal.advice:
             hint = f"{refusal.advice}; or {hint}"

@@ -46,6 +46,8 @@ _NOT_SPLIT = {
     "Sample": "sample picks rows by chance",
 }
 
+_BATCHED = {"MapInPandas": "mapInPandas", "MapInArrow": "mapInArrow"}
+
 
 @dataclass
 class Meeting:
@@ -272,6 +274,21 @@ class _Walk:
                 found = []
         kept = replace(below, bands=distinct(found), is_restricted=True, not_in=below.not_in or inner.not_in)
         return kept if found else kept.none("a subquery does not equate a column of its input with one outside")
+
+
+def seer_of_batches(plan: Node, inputs: Mapping[str, Input]) -> str | None:
+    """The function that sees rows of an input by the batch, if there is one: Spark says which rows a batch has."""
+    for node in plan.everywhere():
+        if not changes(node, inputs):
+            continue
+        if node.kind in _BATCHED:
+            return _BATCHED[node.kind]
+        if node.kind in ("Project", "Filter"):
+            for expression in node.expressions():
+                for each in expression.walk():
+                    if _sees_batches(each):
+                        return f"{each.name}()"
+    return None
 
 
 def _sees_batches(expression: Expression) -> bool:
