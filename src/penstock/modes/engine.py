@@ -19,14 +19,14 @@ from penstock.log.log import Log
 from penstock.log.topic import Topic
 from penstock.modes.changed import changed_views
 from penstock.modes.running import RunningSet, known_views
-from penstock.modes.topics import make_topics
+from penstock.modes.topics import make_changelog, make_topics
 from penstock.pipeline.pipeline import Pipeline
 from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
-from penstock.upkeep.changelog import TOPIC_KEY, changelog_ddl, changelog_rows
+from penstock.upkeep.changelog import changelog_rows
 from penstock.upkeep.changes import KEY, difference
 from penstock.upkeep.compiled import CompiledView, compile_pipeline
 from penstock.upkeep.fold import STATE
-from penstock.views.catalog import Catalog, Generation
+from penstock.views.catalog import Catalog, Generation, KnownView
 from penstock.views.outbox import Relay, enqueue, prepare, waiting
 from penstock.views.owner import Owner
 from penstock.views.store import Store, Transaction
@@ -153,9 +153,7 @@ class Engine:
         visible = [KEY, *view.shape.columns.names]
         new = tx.read(view.shape.table(running.generation.number), columns=visible)
         old = new.schema.empty_table()
-        if before is not None and before.views[view.name].details.get("changelog") == view.spec.changelog:
-            if not before.views[view.name].schema.equals(view.shape.columns):
-                return
+        if before is not None and _is_told_of(view, before.views[view.name]):
             # The hidden columns of the older one may be others; its visible ones are the same.
             old_table = replace(view.shape, hidden=pa.schema([]), has_group=False).table(before.number)
             old = tx.read(old_table, columns=visible)
@@ -231,10 +229,9 @@ def open_engine(
     with store.own(pipeline.name) as owner:
         for view in compiled.values():
             if view.spec.changelog and not is_silent:
-                ddl = changelog_ddl(view.shape.columns)
-                log.create(view.spec.changelog, ddl, key=TOPIC_KEY, exist_ok=True)
+                topic = make_changelog(view, log)
                 with store.transaction(owner) as tx:
-                    prepare(tx.connection, pipeline.name, log.topic(view.spec.changelog))
+                    prepare(tx.connection, pipeline.name, topic)
         sets = tuple(tuple(compiled[name] for name in names) for names in connected_sets(compiled))
         yield Engine(pipeline, log, store, spark, owner, sets, is_silent)
 
@@ -264,6 +261,11 @@ def build_rows(views: Sequence[CompiledView], asked: int | None) -> int | None:
         return None
     has_states = any(name.startswith(STATE.format("")) for view in views for name in view.shape.hidden.names)
     return min(asked or STATE_ROWS, STATE_ROWS) if has_states else asked
+
+
+def _is_told_of(view: CompiledView, before: KnownView) -> bool:
+    """Whether the topic of changes knows the older rows. For other columns it is a new one, if of the same name."""
+    return before.details.get("changelog") == view.spec.changelog and before.schema.equals(view.shape.columns)
 
 
 def _drop(tx: Transaction, generation: Generation) -> None:

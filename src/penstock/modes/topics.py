@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from penstock.errors import SchemaRefused, TopicDiffers
 from penstock.events.schema import check_growth, format_ddl, parse_ddl
 from penstock.log.log import Log
 from penstock.log.topic import Topic
 from penstock.pipeline.definition import TopicSpec
 from penstock.pipeline.pipeline import Pipeline
+from penstock.upkeep.changelog import TOPIC_KEY, changelog_ddl
+
+if TYPE_CHECKING:
+    from penstock.upkeep.compiled import CompiledView
 
 
 def make_topics(pipeline: Pipeline, log: Log) -> dict[str, Topic]:
     """The topics that the pipeline defines. TopicDiffers if one is there that cannot become what is defined."""
     return {spec.name: _make(spec, log) for spec in pipeline.topics.values()}
+
+
+def make_changelog(view: CompiledView, log: Log) -> Topic:
+    """The topic that a view sends its changes to. TopicDiffers if one is there that could not take them."""
+    name, ddl = str(view.spec.changelog), changelog_ddl(view.shape.columns)
+    topic = log.create(name, ddl, key=TOPIC_KEY, exist_ok=True)
+    pairs = {"key": (", ".join(topic.definition.key), TOPIC_KEY), "schema": (format_ddl(topic.schema), ddl)}
+    for setting, (found, needed) in pairs.items():
+        if found != needed:
+            why = f"it holds changes of other rows than view {view.name!r} has: name another topic with changelog="
+            raise TopicDiffers(name, view.spec.place, setting, found, needed, why)
+    return topic
 
 
 def recorded_topics(pipeline: Pipeline, log: Log) -> dict[str, Topic]:

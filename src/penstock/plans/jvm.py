@@ -71,6 +71,7 @@ class Catalyst:
         self.none = getattr(getattr(self.jvm.scala, "None$"), "MODULE$")
         self.nil = self.seq([])
         self._schemas: dict[str, Java] = {}
+        self._nulls: dict[str, dict[str, str]] = {}
         self._quick: Java = None
         self._told = threading.local()
 
@@ -82,7 +83,9 @@ class Catalyst:
 
     def items(self, seq: Java) -> list[Java]:
         """What is in a Scala sequence."""
-        return [*self._collections.asJava(seq)]
+        # By number: the end of an iterator is an exception, which takes py4j 50 ms to bring over.
+        listed = seq.toList()
+        return [listed.apply(place) for place in range(listed.size())]
 
     def partial_function(self, pairs: Sequence[tuple[Java, Java]]) -> Java:
         """A Scala map; as every map is a partial function, Spark's `transform` takes it for a rule."""
@@ -195,6 +198,14 @@ class Catalyst:
         if found is None:
             found = self._schemas[text] = self.jvm.org.apache.spark.sql.types.DataType.fromJson(text)
         return found
+
+    def nulls(self, schema: StructType) -> dict[str, str]:
+        """For each column of a schema NULL of its type, as SQL."""
+        text = schema.json()
+        if text not in self._nulls:
+            fields = self.java_schema(schema).fields()
+            self._nulls[text] = {each.name(): f"cast(NULL AS {each.dataType().sql()})" for each in fields}
+        return self._nulls[text]
 
     def marked_leaf(self, schema: StructType) -> Java:
         """An empty leaf whose attributes have ids of their own, and a qualifier by which copies of it are known."""

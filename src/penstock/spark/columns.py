@@ -2,18 +2,17 @@
 
 Every reader gives the same schema, whether records come from Parquet, through Python or from the driver: all of the
 topic's columns nullable, as Spark reads any file, then _partition, _offset, _arrived and _late.
+
+Expressions are SQL texts: PySpark asks the JVM a dozen questions for every `Column` it makes, 5 ms each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column
-from pyspark.sql import functions as sf
 
 from penstock.errors import TopicDefinitionError, UnknownColumn
 from penstock.events.schema import to_spark
@@ -30,6 +29,7 @@ _DAY_US = 86_400_000_000
 _OFFSET_BITS = 52
 """4,500 million million records in a partition, and 2,048 partitions: more than a topic can have."""
 _LATENESS_US_MAX = 1 << 62
+_EPOCH_NTZ = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 
 
 def chosen_columns(topic: Topic, columns: Sequence[str] | None) -> list[str]:
@@ -84,14 +84,14 @@ def _nullable(field: pa.Field) -> pa.Field:
     return pa.field(field.name, nullable_type(field.type), metadata=field.metadata)
 
 
-def column(name: str) -> Column:
+def column(name: str) -> str:
     """A column by its name, whatever characters that has."""
-    return sf.col("`" + name.replace("`", "``") + "`")
+    return "`" + name.replace("`", "``") + "`"
 
 
-def maybe_null(name: str, expression: str | None = None) -> Column:
+def maybe_null(name: str, expression: str | None = None) -> str:
     """The column as one that could be NULL, as far as the schema says; Spark's optimizer sees through it."""
-    return sf.expr(f"nullif({expression or name}, NULL)").alias(name)
+    return f"nullif({expression or name}, NULL) AS {name}"
 
 
 def with_place(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -103,7 +103,7 @@ def with_place(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(at, batch.schema.field(at), places).drop_columns(["_partition"])
 
 
-def place_columns(name: str) -> list[Column]:
+def place_columns(name: str) -> list[str]:
     """_partition and _offset again, from the number that `with_place` made of them."""
     return [
         maybe_null("_partition", f"cast(shiftright({name}, {_OFFSET_BITS}) AS int)"),
@@ -111,68 +111,69 @@ def place_columns(name: str) -> list[Column]:
     ]
 
 
-def late_column(definition: TopicDefinition) -> Column:
+def late_column(definition: TopicDefinition) -> str:
     """`_late` as Spark computes it: the same as `penstock.log.reading.late`, for every value and in every time zone."""
     if definition.event_time is None:
-        return sf.lit(False)
-    limit_us = _microseconds(definition)
-    due_us = sf.unix_micros(sf.col("_arrived")) - sf.lit(limit_us)
+        return "false AS _late"
+    due_us = f"(unix_micros(_arrived) - {_number(_microseconds(definition))})"
+    event_time = column(definition.event_time)
     if _is_ntz(definition):
         # Spark turns a timestamp_ntz into a number only by way of the session's zone; a distance needs no zone.
-        is_late = _since_epoch(column(definition.event_time)) < _interval(due_us)
-    else:
-        is_late = sf.unix_micros(column(definition.event_time)) < due_us
-    return sf.coalesce(is_late, sf.lit(False))
+        return f"coalesce({event_time} - {_EPOCH_NTZ} < {_interval(due_us)}, false) AS _late"
+    return f"coalesce(unix_micros({event_time}) < {due_us}, false) AS _late"
 
 
-def within_arrival(ranges: Sequence[TimeRange]) -> Column:
+def within_arrival(ranges: Sequence[TimeRange]) -> str:
     """Whether a record arrived in one of the ranges."""
-    return _within(sf.col("_arrived"), ranges, is_ntz=False)
+    return _within("_arrived", ranges, is_ntz=False)
 
 
-def within_event_time(definition: TopicDefinition, ranges: Sequence[TimeRange]) -> Column:
+def within_event_time(definition: TopicDefinition, ranges: Sequence[TimeRange]) -> str:
     """Whether a record's event time is in one of the ranges. Never where it is NULL."""
     assert definition.event_time is not None
     return _within(column(definition.event_time), ranges, is_ntz=_is_ntz(definition))
 
 
-def any_of(conditions: Sequence[Column]) -> Column:
+def within_offsets(start: int, stop: int) -> str:
+    """Whether a record's offset is from `start` up to `stop`."""
+    return f"(_offset >= {_number(start)} AND _offset < {_number(stop)})"
+
+
+def any_of(conditions: Sequence[str]) -> str:
     """Whether one of them holds: as a balanced tree, for Spark descends into every level of it."""
     if not conditions:
-        return sf.lit(False)
+        return "false"
     if len(conditions) == 1:
         return conditions[0]
     half = len(conditions) // 2
-    return any_of(conditions[:half]) | any_of(conditions[half:])
+    return f"({any_of(conditions[:half])} OR {any_of(conditions[half:])})"
 
 
-def _within(value: Column, ranges: Sequence[TimeRange], *, is_ntz: bool) -> Column:
+def _within(value: str, ranges: Sequence[TimeRange], *, is_ntz: bool) -> str:
     inside = []
     for low, high in ranges:
-        bounds = [] if low is None else [value >= _moment(low, is_ntz)]
-        bounds += [] if high is None else [value < _moment(high, is_ntz)]
-        inside.append(reduce(lambda one, other: one & other, bounds, value.isNotNull()))
+        bounds = [f"{value} IS NOT NULL"]
+        bounds += [] if low is None else [f"{value} >= {_moment(low, is_ntz)}"]
+        bounds += [] if high is None else [f"{value} < {_moment(high, is_ntz)}"]
+        inside.append(f"({' AND '.join(bounds)})")
     return any_of(inside)
 
 
-def _moment(us: int, is_ntz: bool) -> Column:
+def _moment(us: int, is_ntz: bool) -> str:
     """A constant: Spark folds it, so that it reaches the statistics of Parquet."""
-    return _epoch_ntz() + _interval(sf.lit(us)) if is_ntz else sf.timestamp_micros(sf.lit(us))
+    return f"({_EPOCH_NTZ} + {_interval(_number(us))})" if is_ntz else f"timestamp_micros({_number(us)})"
 
 
-def _since_epoch(value: Column) -> Column:
-    return value - _epoch_ntz()
-
-
-def _epoch_ntz() -> Column:
-    return sf.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'")
-
-
-def _interval(us: Column) -> Column:
+def _interval(us: str) -> str:
     """So many microseconds, exactly: whole days, and seconds as a decimal."""
-    seconds = (us % sf.lit(_DAY_US)).cast("decimal(18,0)") * sf.expr("0.000001BD")
-    days = sf.call_function("div", us - us % sf.lit(_DAY_US), sf.lit(_DAY_US))
-    return sf.make_dt_interval(days.cast("int"), sf.lit(0), sf.lit(0), seconds.cast("decimal(18,6)"))
+    rest = f"({us} % {_DAY_US}L)"
+    seconds = f"cast(cast({rest} AS decimal(18,0)) * 0.000001BD AS decimal(18,6))"
+    return f"make_dt_interval(cast(({us} - {rest}) div {_DAY_US}L AS int), 0, 0, {seconds})"
+
+
+def _number(value: int) -> str:
+    """A constant of 64 bits; the least of them has no literal of its own."""
+    return f"cast('{value}' AS bigint)" if value < 0 else f"{value}L"
 
 
 def _is_ntz(definition: TopicDefinition) -> bool:

@@ -230,8 +230,8 @@ def _through_workers(topic: Topic, spark: SparkSession, plan: _Plan, names: list
     schema = StructType([field for field in fields if field.name != "_partition"])
     # Not the source itself: Spark counts its rows one by one, and starts two more processes to plan it.
     frame = spark.range(0, len(tasks), 1, max(len(tasks), 1)).mapInArrow(records, schema)
-    late = column("_late") if is_late_sent else late_column(topic.definition).alias("_late")
-    return frame.select(*(column(name) for name in names), *place_columns("_offset"), maybe_null("_arrived"), late)
+    late = column("_late") if is_late_sent else late_column(topic.definition)
+    return frame.selectExpr(*map(column, names), *place_columns("_offset"), maybe_null("_arrived"), late)
 
 
 def _frozen(ranges: list[TimeRange] | None) -> tuple[TimeRange, ...] | None:

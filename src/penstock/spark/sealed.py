@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 from penstock.events.schema import parse_ddl, to_spark
@@ -29,6 +28,7 @@ from penstock.spark.columns import (
     spark_schema,
     within_arrival,
     within_event_time,
+    within_offsets,
 )
 from penstock.spark.session_settings import settings_for_now
 
@@ -116,8 +116,8 @@ def read_sealed(
             frame = _as_current(topic, frame, schema, needed)
             if event_time is not None:
                 frame = frame.where(within_event_time(definition, event_time))
-            own = [sf.col("_partition"), sf.col("_offset"), sf.col("_arrived"), late_column(definition).alias("_late")]
-            frames.append(frame.select(*(column(name) for name in names), *own))
+            own = ["_partition", "_offset", "_arrived", late_column(definition)]
+            frames.append(frame.selectExpr(*map(column, names), *own))
     return frames
 
 
@@ -132,12 +132,11 @@ def _parquet(spark: SparkSession, schema: pa.Schema, files: Sequence[SealedFile]
         return reader.parquet(*paths)
 
 
-def _within_runs(files: Sequence[SealedFile]) -> Column:
+def _within_runs(files: Sequence[SealedFile]) -> str:
     conditions = []
     for number, group in groupby(sorted(files, key=lambda file: file.partition), key=lambda file: file.partition):
         for start, stop in _at_most(_runs([run for file in group for run in file.runs]), RUNS_MAX):
-            inside = (sf.col("_offset") >= sf.lit(start)) & (sf.col("_offset") < sf.lit(stop))
-            conditions.append((sf.col("_partition") == sf.lit(number)) & inside)
+            conditions.append(f"(_partition = {number} AND {within_offsets(start, stop)})")
     return any_of(conditions)
 
 
@@ -221,7 +220,7 @@ def _as_current(topic: Topic, frame: DataFrame, schema: pa.Schema, names: Sequen
     current = spark_schema(topic, names)
     read = to_spark(schema)
     casts = {
-        field.name: column(field.name).cast(current[field.name].dataType)
+        field.name: sf.col(column(field.name)).cast(current[field.name].dataType)
         for field in read
         if field.dataType != current[field.name].dataType
     }

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
-from pyspark.sql import functions as sf
 
 from penstock.plans.rows import arrow_schema, from_arrow
 from penstock.upkeep.changes import Changes
@@ -49,7 +48,7 @@ class TopicInput:
         """All records up to the step's end that count."""
         part = step.slices[self.topic]
         frame = part.topic.read(step.spark, until=part.stop, columns=self.needed)
-        return with_all_columns(frame if self.late == "correct" else frame.filter(~sf.col("_late")), self.schema)
+        return with_all_columns(frame if self.late == "correct" else frame.filter("NOT _late"), self.schema)
 
     def frame(self, step: Step, rows: pa.Table) -> DataFrame:
         """Rows that were kept, as the view's function expects them."""

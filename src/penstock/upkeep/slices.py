@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as sf
 
 from penstock.log.cut import Offsets
+from penstock.plans.jvm import catalyst
 from penstock.plans.rows import from_arrow
+from penstock.spark.columns import column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,15 +80,12 @@ class Slice:
         if self.is_small:
             return from_arrow(spark, self.kept(late, self.topic.schema.names), schema)
         frame = self.topic.read(spark, start=self.start, until=self.stop, columns=needed)
-        return with_all_columns(frame if late == "correct" else frame.filter(~sf.col("_late")), schema)
+        return with_all_columns(frame if late == "correct" else frame.filter("NOT _late"), schema)
 
 
 def with_all_columns(frame: DataFrame, schema: StructType) -> DataFrame:
     """The frame with the columns of `schema`: NULL where it has none of that name."""
-    known = set(frame.columns)
-    return frame.select(
-        *(
-            sf.col(f"`{each.name}`") if each.name in known else sf.lit(None).cast(each.dataType).alias(each.name)
-            for each in schema
-        )
+    known, nulls = set(frame.columns), catalyst(frame.sparkSession).nulls(schema)
+    return frame.selectExpr(
+        *(column(name) if name in known else f"{nulls[name]} AS {column(name)}" for name in schema.names)
     )
