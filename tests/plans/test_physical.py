@@ -11,7 +11,6 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from penstock.plans.collect import FrameFailed, collect
-from penstock.plans.physical import READY
 from penstock.plans.prepared import Prepared
 from penstock.plans.rows import from_arrow
 from penstock.plans.stand_in import stand_in
@@ -24,6 +23,7 @@ SHAPES: dict[str, Callable[[DataFrame], DataFrame]] = {
     "filtered": lambda rows: rows.filter("n > 2").groupBy("k").agg(sf.sum("n").alias("n")),
     "distinct": lambda rows: rows.groupBy("k").agg(sf.countDistinct("n").alias("n")),
     "whole": lambda rows: rows.agg(sf.count("*").alias("c"), sf.max("n").alias("n")),
+    "rowwise": lambda rows: rows.filter("n > 2").select("k", (sf.col("n") * 2).alias("n")),
     "limited": lambda rows: rows.orderBy("n").limit(2).groupBy("k").agg(sf.count("*").alias("c")),
     "joined": lambda rows: rows.alias("a").join(rows.alias("b"), "k").groupBy("k").agg(sf.count("*").alias("c")),
 }
@@ -48,22 +48,20 @@ def test_every_shape_gives_what_planning_gives_whatever_rows_came_before(spark: 
     plans = {name: prepared(spark, shape) for name, shape in SHAPES.items()}
     for rows in (ROWS[:1], [], ROWS, ROWS[2:], ROWS * 3, []):
         given = frame(spark, rows)
-        frames = [plan.over({"rows": given}) for plan in plans.values()]
-        tables = dict(zip(plans, collect(frames), strict=True))
+        tables = dict(zip(plans, collect([plan.ask({"rows": given}) for plan in plans.values()]), strict=True))
         for name, shape in SHAPES.items():
             assert found(tables[name]) == found(shape(given).toArrow()), (name, rows)
 
 
 def test_plans_that_could_remember_their_rows_are_planned_each_time(spark: SparkSession) -> None:
     given = frame(spark, ROWS)
-    frames = {name: prepared(spark, shape).over({"rows": given}) for name, shape in SHAPES.items()}
-    ready = {name for name, each in frames.items() if READY in vars(each) and vars(each)[READY]() is not None}
-    assert ready == {"filtered", "distinct", "whole"}
+    quick = {name for name, shape in SHAPES.items() if prepared(spark, shape).quickly_over({"rows": given}) is not None}
+    assert quick == {"filtered", "distinct", "whole", "rowwise"}
 
 
 def test_a_failure_is_blamed_on_the_frame_that_failed(spark: SparkSession) -> None:
-    good = prepared(spark, SHAPES["whole"]).over({"rows": frame(spark, ROWS)})
+    good = prepared(spark, SHAPES["whole"]).ask({"rows": frame(spark, ROWS)})
     bad = prepared(spark, lambda rows: rows.groupBy("k").agg(sf.sum(sf.expr("1 / (n - 3)")).alias("x")))
     with pytest.raises(FrameFailed) as caught:
-        collect([good, bad.over({"rows": frame(spark, ROWS)})])
+        collect([good, bad.ask({"rows": frame(spark, ROWS)})])
     assert caught.value.index == 1

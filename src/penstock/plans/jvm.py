@@ -8,9 +8,9 @@ A call over py4j costs about 0.1 ms, so what does not change is looked up once p
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -19,6 +19,8 @@ from pyspark.sql import DataFrame
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
+
+    from penstock.plans.task import Tasks
 
 Java = Any
 """Something that lives in the JVM: a plan, an expression, an attribute, a Scala collection."""
@@ -60,20 +62,19 @@ class Catalyst:
         self.expressions = catalyst.expressions
         # Scala's companion objects. Dataset.ofRows is the only way from a plan to a frame; LocalRelation is rows in
         # the driver; ArrowConverters is what createDataFrame uses, less its temporary file and its socket.
-        self._datasets = _companion(self.jvm.org.apache.spark.sql.classic, "Dataset")
-        self._local_relations = _companion(self.logical, "LocalRelation")
-        self._converters = _companion(self.jvm.org.apache.spark.sql.execution.arrow, "ArrowConverters")
-        self._iterators = _companion(self.jvm.scala.collection, "Iterator")
-        self._maps = _companion(self.jvm.scala.collection.immutable, "Map")
-        self._expr_ids = _companion(self.expressions, "NamedExpression")
-        self._literals = _companion(self.expressions, "Literal")
+        self._datasets = companion(self.jvm.org.apache.spark.sql.classic, "Dataset")
+        self._local_relations = companion(self.logical, "LocalRelation")
+        self._converters = companion(self.jvm.org.apache.spark.sql.execution.arrow, "ArrowConverters")
+        self._iterators = companion(self.jvm.scala.collection, "Iterator")
+        self._maps = companion(self.jvm.scala.collection.immutable, "Map")
+        self._expr_ids = companion(self.expressions, "NamedExpression")
+        self._literals = companion(self.expressions, "Literal")
         self._collections = self.jvm.scala.jdk.javaapi.CollectionConverters
         self.none = getattr(getattr(self.jvm.scala, "None$"), "MODULE$")
         self.nil = self.seq([])
         self._schemas: dict[str, Java] = {}
         self._nulls: dict[str, dict[str, str]] = {}
         self._quick: Java = None
-        self._told = threading.local()
 
     # --- Scala's collections ---
 
@@ -161,33 +162,37 @@ class Catalyst:
     @contextmanager
     def quickly(self) -> Iterator[None]:
         """Operators made inside belong to the session for small plans: they ask the thread for it."""
-        sessions = _companion(self.jvm.org.apache.spark.sql.classic, "SparkSession")
+        sessions = companion(self.jvm.org.apache.spark.sql.classic, "SparkSession")
         sessions.setActiveSession(self._quick_session)
         try:
             yield
         finally:
             sessions.setActiveSession(self._session)
 
-    def scan_over(self, scan: Java, rows: Java) -> Java:
-        """The bottom of a physical plan, over other rows of the driver."""
-        return scan.copy(scan.output(), rows, self.none, getattr(scan, "copy$default$4")())
-
     def is_same(self, one: Java, other: Java) -> bool:
         """Whether two references are to one object."""
         identity = self.jvm.java.lang.System.identityHashCode
         return bool(identity(one) == identity(other))
 
-    def serve(self, rdds: Sequence[Java]) -> Java:
-        """Where the bytes of all these can be fetched, once one job has computed them."""
-        context = self._spark.sparkContext
-        if not getattr(self._told, "is_told", False):
-            # What SQLExecution does for every query: tasks find the session's settings here.
-            for pair in self.items(self._quick_session.sessionState().conf().getAllConfs().toSeq()):
-                if pair._1().startswith("spark.sql"):
-                    context.setLocalProperty(pair._1(), pair._2())
-            self._told.is_told = True
-        every = rdds[0] if len(rdds) == 1 else context._jsc.sc().union(self.seq(rdds), rdds[0].elementClassTag())
-        return self.jvm.PythonRDD.collectAndServe(every)
+    def has_same_rows(self, one: Java, other: Java) -> bool:
+        """Whether two sequences hold the very same rows, not copies of them."""
+        if one.size() != other.size():
+            return False
+        return self.is_same(one.head(), other.head()) and self.is_same(one.last(), other.last())
+
+    def put_rows(self, partition: Java, rdd: Java, rows: Java) -> None:
+        """Exchanges the rows at the bottom of an RDD whose one partition gathers those of the driver."""
+        given = self.jvm.org.apache.spark.rdd.ParallelCollectionPartition(0, 0, rows, rdd.elementClassTag())
+        getattr(partition, "parents_$eq")(self.seq([given]))
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        """Runs small plans in the driver, with the settings of the session for them."""
+        from penstock.plans.task import Tasks
+
+        pairs = self.items(self._quick_session.sessionState().conf().getAllConfs().toSeq())
+        settings = {pair._1(): pair._2() for pair in pairs if pair._1().startswith("spark.sql")}
+        return Tasks(self, self._spark.sparkContext._jsc.sc(), settings)
 
     # --- leaves ---
 
@@ -228,6 +233,10 @@ class Catalyst:
         rows = self._converters.toDataFrame(batches, self.java_schema(schema), self._session, "UTC", True, False)
         return self._frame(rows, schema)
 
+    def rows_of(self, frame: DataFrame) -> Java:
+        """The rows of a frame that is nothing but rows in the driver."""
+        return analyzed(frame).data()
+
     # --- expressions ---
 
     def new_id(self) -> Java:
@@ -264,6 +273,6 @@ class Catalyst:
         return self.logical.Repartition(1, False, plan)
 
 
-def _companion(package: Java, name: str) -> Java:
+def companion(package: Java, name: str) -> Java:
     """The Scala object beside a class."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")

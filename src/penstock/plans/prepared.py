@@ -6,17 +6,23 @@ takes the plan that was built over stand-ins and replaces only its leaves.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from penstock.plans.jvm import Java, analyzed, catalyst, simple_name
-from penstock.plans.physical import READY, PhysicalPlan
+from penstock.plans.physical import PhysicalPlan
+from penstock.plans.rows import local_rows
 from penstock.plans.stand_in import mark_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_log = logging.getLogger(__name__)
 
 ROWS_IN_ONE_TASK_MAX = 50_000
 """Up to so many rows of the driver are aggregated by one task: an exchange costs more than a second core gains."""
@@ -63,12 +69,27 @@ class Prepared:
             return self._build(frames)
         plans = {name: analyzed(frames[name]) for name in self._wanted}
         pairs = [(leaf, self._put_in(leaf, plans[name])) for leaf, name in self._leaves]
-        frame = self._maker.frame(self._maker.replaced(self._plan, pairs), self._schema)
-        if not self._is_rowwise and all(simple_name(put) == "Repartition" for _, put in pairs):
-            local = {put.child().output().head().exprId().id(): put.child() for _, put in pairs}
-            if len(local) == len(pairs):
-                vars(frame)[READY] = lambda: self._physical.over(analyzed(frame), local)
-        return frame
+        return self._maker.frame(self._maker.replaced(self._plan, pairs), self._schema)
+
+    def ask(self, frames: Mapping[str, DataFrame]) -> Asked:
+        """The same, to be computed when its turn comes; see `collect`."""
+        return Asked(self, frames)
+
+    def quickly_over(self, frames: Mapping[str, DataFrame]) -> pa.Table | None:
+        """The rows, computed without planning; None where that cannot be."""
+        if not self.is_swapped or len(self._leaves) != 1:
+            return None
+        [(leaf, name)] = self._leaves
+        rows = local_rows(frames[name])
+        is_small = rows is not None and rows.count <= ROWS_IN_ONE_TASK_MAX
+        if rows is None or not is_small or not _fits(frames[name].schema, self._wanted[name]):
+            return None
+
+        def plan() -> Java:
+            found = self._maker.in_one_task(leaf.copy(leaf.output(), rows.data, False, self._maker.none))
+            return analyzed(self._maker.frame(self._maker.replaced(self._plan, [(leaf, found)]), self._schema))
+
+        return self._physical.run(rows, plan)
 
     def _put_in(self, leaf: Java, plan: Java) -> Java:
         """What replaces the leaf: the plan's rows under the ids of the leaf's attributes."""
@@ -95,6 +116,27 @@ class Prepared:
         nothing = maker.logical.OneRowRelation()
         trial = maker.replaced(self._plan, [(leaf, nothing) for leaf, _ in self._leaves])
         return all(maker.mark_of(leaf) is None for leaf in maker.all_leaves(trial))
+
+
+class Asked:
+    """A plan over certain rows, not computed yet."""
+
+    def __init__(self, prepared: Prepared, frames: Mapping[str, DataFrame]) -> None:
+        self._prepared = prepared
+        self._frames = frames
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """For Spark to plan and run."""
+        return self._prepared.over(self._frames)
+
+    def quickly(self) -> pa.Table | None:
+        """The rows, computed right here; None if that cannot be, or fails: Spark then says how."""
+        try:
+            return self._prepared.quickly_over(self._frames)
+        except Exception as error:
+            _log.debug("a small plan failed without the scheduler: %s", error)
+            return None
 
 
 def _fits(given: DataType, wanted: DataType) -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.plans.jvm import catalyst
+from penstock.plans.jvm import Java, catalyst
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+_ROWS = "_penstock_rows"
 
 BYTES_MAX = 4 << 20
 """More than this goes through a file, as createDataFrame does it: py4j sends bytes as text."""
@@ -30,7 +33,24 @@ def from_arrow(spark: SparkSession, table: pa.Table, schema: StructType) -> Data
     if not table.schema.equals(wanted):
         table = table.rename_columns(wanted.names).cast(wanted)
     message = _one_batch(table).serialize().to_pybytes()
-    return catalyst(spark).local_frame(message, schema)
+    maker = catalyst(spark)
+    frame = maker.local_frame(message, schema)
+    vars(frame)[_ROWS] = LocalRows(maker.rows_of(frame), table.num_rows)
+    return frame
+
+
+@dataclass(frozen=True)
+class LocalRows:
+    """Rows in the driver, as Spark has them there."""
+
+    data: Java
+    count: int
+
+
+def local_rows(frame: DataFrame) -> LocalRows | None:
+    """The rows of a frame that `from_arrow` made; None for any other."""
+    found: LocalRows | None = vars(frame).get(_ROWS)
+    return found
 
 
 @lru_cache(maxsize=1024)

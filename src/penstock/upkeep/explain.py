@@ -20,7 +20,6 @@ from pyspark.sql.types import StructField, StructType
 from penstock.errors import KeyValueError, NoSuchRow, OffsetOutOfRange
 from penstock.log.log import Log
 from penstock.plans import surgery
-from penstock.plans.collect import collect
 from penstock.plans.prepared import Prepared
 from penstock.plans.rows import arrow_schema, from_arrow
 from penstock.upkeep.compiled import CompiledView
@@ -137,7 +136,7 @@ class Explainer:
         places = frame.select(partition, offset, arrived).distinct()
         counted = places.agg(sf.count("*").alias("records"))
         shown = places.orderBy(arrived, partition, offset).limit(self.limit)
-        counts, found = collect([counted, shown])
+        counts, found = counted.toArrow(), shown.toArrow()
         records = [
             self._record(RecordPlace(each.topic, place[partition], place[offset])) for place in found.to_pylist()
         ]
@@ -184,7 +183,8 @@ class Explainer:
             return Explanation(self.view.name, row, how, upstream=(UpstreamRow(name, {}),), upstream_total=1)
         keys = frame.select(*(f"`{column}`" for column in carried)).distinct()
         counted = keys.agg(sf.count("*").alias("rows"))
-        counts, found = collect([counted, keys.orderBy(*(f"`{column}`" for column in carried)).limit(self.limit)])
+        shown = keys.orderBy(*(f"`{column}`" for column in carried)).limit(self.limit)
+        counts, found = counted.toArrow(), shown.toArrow()
         rows = [
             UpstreamRow(name, {column: key[hidden] for column, hidden in zip(columns, carried, strict=True)})
             for key in found.to_pylist()

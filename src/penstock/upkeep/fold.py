@@ -49,9 +49,9 @@ class FoldGroups:
     def advance(self, step: Step) -> Advance:
         """See `Keeper`."""
         if not self.has_undo:
-            [new] = yield [self.prepared.over(new_frames(self.inputs, step))]
+            [new] = yield [self.prepared.ask(new_frames(self.inputs, step))]
             return self._changes(step, new, None)
-        new, gone = yield [self.prepared.over(new_frames(self.inputs, step, side)) for side in ("after", "before")]
+        new, gone = yield [self.prepared.ask(new_frames(self.inputs, step, side)) for side in ("after", "before")]
         return self._changes(step, new, gone)
 
     def _changes(self, step: Step, new: pa.Table, gone: pa.Table | None) -> Changes:

@@ -41,7 +41,7 @@ class FoldRows:
 
     def advance(self, step: Step) -> Advance:
         """See `Keeper`."""
-        [result] = yield [self.prepared.over(new_frames(self.inputs, step))]
+        [result] = yield [self.prepared.ask(new_frames(self.inputs, step))]
         table = self.shape.table(step.generation)
         if not self.has_key:
             rows = self.shape.rows(self._visible(result), **{KEY: _places(result)})
@@ -72,7 +72,7 @@ class FoldRowsOfViews:
 
     def advance(self, step: Step) -> Advance:
         """See `Keeper`."""
-        sides = yield [self.prepared.over(new_frames(self.inputs, step, side)) for side in ("before", "after")]
+        sides = yield [self.prepared.ask(new_frames(self.inputs, step, side)) for side in ("before", "after")]
         gone, new = (self.shape.rows(finished(side)) for side in sides)
         changes = difference(gone, new)
         table = self.shape.table(step.generation)

@@ -28,10 +28,12 @@ from penstock.views.store import Both, In, Ranges
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from penstock.plans.prepared import Asked
+
 TIME_MAX = np.iinfo(np.int64).max
 
-_NewsAdvance: TypeAlias = "Generator[list[DataFrame], list[pa.Table], _News]"
-_GroupsAdvance: TypeAlias = "Generator[list[DataFrame], list[pa.Table], pa.Array]"
+_NewsAdvance: TypeAlias = "Generator[list[Asked], list[pa.Table], _News]"
+_GroupsAdvance: TypeAlias = "Generator[list[Asked], list[pa.Table], pa.Array]"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class RedoWindows:
         if step.is_big:
             return (yield from self.whole.advance(step))
         shape, inputs = self.whole.shape, self.whole.inputs
-        found = yield [each.over(_new_frames(inputs, step)) for each in self.windows]
+        found = yield [each.ask(_new_frames(inputs, step)) for each in self.windows]
         touched = _distinct([one_array(table.column("window")) for table in found])
         if len(touched) == 0:
             self._keep(step)
@@ -59,7 +61,7 @@ class RedoWindows:
             for name, each in inputs.items()
             if isinstance(each, TopicInput)
         }
-        [result] = yield [self.whole.prepared.over(frames)]
+        [result] = yield [self.whole.prepared.ask(frames)]
         groups = self._groups(touched)
         new = self.whole.rows(result)
         new = new.filter(is_among(one_array(new.column(GROUP)), groups))
@@ -120,12 +122,12 @@ class RedoGroups:
             return Changes.none(table.schema)
         old_rows = {name: self._old_rows(step, name, touched, news) for name in inputs}
         new_rows = {name: news[name].applied_to(old_rows[name]) for name in inputs}
-        after_frame = self.whole.prepared.over({n: e.frame(step, new_rows[n]) for n, e in inputs.items()})
+        after_frame = self.whole.prepared.ask({n: e.frame(step, new_rows[n]) for n, e in inputs.items()})
         if shape.has_group and self.horizon is None:
             [result] = yield [after_frame]
             old = step.stored(table, In(GROUP, touched))
         else:
-            before_frame = self.whole.prepared.over({n: e.frame(step, old_rows[n]) for n, e in inputs.items()})
+            before_frame = self.whole.prepared.ask({n: e.frame(step, old_rows[n]) for n, e in inputs.items()})
             result, gone = yield [after_frame, before_frame]
             old = self.whole.rows(gone)
         step.kept += [new.change for new in news.values()]
@@ -165,7 +167,7 @@ class RedoGroups:
     def _groups(self, step: Step, name: str, each: TopicInput | ViewInput, rows: pa.Table) -> _GroupsAdvance:
         if name not in self.named or rows.num_rows == 0:
             return self.groups[name].of(rows) if rows.num_rows else pa.array([], pa.binary(16))
-        [found] = yield [self.named[name].over({name: each.frame(step, rows)})]
+        [found] = yield [self.named[name].ask({name: each.frame(step, rows)})]
         return self.groups[name].of(found)
 
     def kept_change(self, step: Step, name: str, rows: pa.Table) -> KeptChange:

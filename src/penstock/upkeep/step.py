@@ -1,7 +1,7 @@
 """A step: takes views from one cut of the log to the next.
 
 Every view has a keeper. A keeper is asked to `advance` and answers with the changes of its rows; on the way it yields
-the frames it wants to have computed, so that the views of a step share their Spark jobs. Nothing is written here: a
+what it wants to have computed, so that the views of a step share their Spark jobs. Nothing is written here: a
 step that dies leaves nothing behind.
 """
 
@@ -22,13 +22,14 @@ from penstock.upkeep.slices import Slice
 from penstock.views.store import StoredTable, Where
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
+    from penstock.plans.prepared import Asked
     from penstock.upkeep.compiled import CompiledView
 
-Wanted = Sequence["DataFrame"]
+Wanted = Sequence["Asked"]
 Advance = Generator[Wanted, list[pa.Table], Changes]
-"""Yields frames, is sent their rows, returns the changes of the view."""
+"""Yields plans over rows, is sent what they give, returns the changes of the view."""
 
 OVERFLOW = "ARITHMETIC_OVERFLOW"
 """What Spark calls a number that does not fit its type, be it a sum or not."""
@@ -106,11 +107,11 @@ class _Run:
     step: Step
     view: CompiledView
     keeper: Advance
-    wanted: list[DataFrame] = field(default_factory=list)
+    wanted: list[Asked] = field(default_factory=list)
     answer: list[pa.Table] | None = None
 
     def wants(self) -> bool:
-        """Goes on until the keeper wants frames. False when it is done, and its changes are known."""
+        """Goes on until the keeper wants rows. False when it is done, and its changes are known."""
         try:
             self.wanted = list(next(self.keeper) if self.answer is None else self.keeper.send(self.answer))
         except StopIteration as finished:
@@ -127,7 +128,7 @@ def _collected(runs: Sequence[_Run]) -> list[pa.Table]:
     """The rows of all frames. StepFailed names the view whose frame Spark could not compute."""
     owners = [run.view for run in runs for _ in run.wanted]
     try:
-        return collect([frame for run in runs for frame in run.wanted])
+        return collect([each for run in runs for each in run.wanted])
     except FrameFailed as failed:
         view, cause = owners[failed.index], failed.__cause__
         if isinstance(cause, PySparkException) and cause.getCondition() == OVERFLOW:

@@ -28,7 +28,7 @@ class Whole:
     def advance(self, step: Step) -> Advance:
         """See `Keeper`."""
         frames = {name: each.everything(step) for name, each in self.inputs.items()}
-        [result] = yield [self.prepared.over(frames)]
+        [result] = yield [self.prepared.ask(frames)]
         new = self.rows(result)
         return difference(step.stored(self.shape.table(step.generation)), new)
 
