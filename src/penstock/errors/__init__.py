@@ -85,7 +85,8 @@ PenstockError
 │   ├── TopicDiffers             a topic is there that cannot become what is defined
 │   ├── TwoRowsForOneKey         a view's function gave two rows with the same key
 │   ├── StepFailed               Spark could not compute a view
-│   │   └── StepOverflow         a number is too large for its type
+│   │   ├── StepOverflow         a number is too large for its type
+│   │   └── ValueUnfit           a folded view came to a value that its database cannot hold
 │   ├── UntilError               a place to stop at that cannot be understood
 │   └── UnknownMode              there is no such mode
 ├── VerifyError                  something keeps verify from comparing
@@ -176,6 +177,7 @@ from penstock.errors.modes import (
     TwoRowsForOneKey,
     UnknownMode,
     UntilError,
+    ValueUnfit,
     ViewsChanged,
 )
 from penstock.errors.pipeline import (
@@ -318,6 +320,7 @@ __all__ = [
     "UnknownView",
     "UnknownViewColumn",
     "UntilError",
+    "ValueUnfit",
     "VerifyError",
     "VerifyProcessFailed",
     "ViewFunctionError",

@@ -103,6 +103,21 @@ class StepFailed(RunError):
         )
 
 
+class ValueUnfit(StepFailed):
+    """A folded view came to a value that its database cannot hold, and without which it cannot go on adding up."""
+
+    def __init__(self, view: str, place: Place, column: str, reason: str, row: str) -> None:
+        super().__init__(view, place, reason)
+        self.column = column
+        text = (
+            f"view {view!r}: the database cannot hold its column {column!r}\n  {place.shown}\n  {reason}: {row}\n"
+            "  the view is folded: it adds to this value with each step, so it cannot be left out\n"
+            "  nothing of this step was stored; the views are as of the step before\n"
+            "  filter such events out before they are aggregated, or cast the column to text, and rebuild the view"
+        )
+        self.args = (text,)
+
+
 class StepOverflow(StepFailed):
     """A number that a view computes does not fit its type: found by Spark, or where steps are added up.
 

@@ -171,7 +171,14 @@ class Engine:
             yield running
 
     def check_replay(self, views: Sequence[CompiledView]) -> None:
-        """ReplayRefused if retention has removed records that a new generation would need."""
+        """ReplayRefused if retention has removed records that a new generation would need, and the live one has.
+
+        A first generation loses nothing by beginning with what is left.
+        """
+        with self.store.snapshot() as snapshot:
+            known = Catalog(snapshot.connection).views(self.pipeline.name)
+        if not any(view.name in known for view in views):
+            return
         gone = {
             name: sum(topic.start().values())
             for view in views

@@ -15,6 +15,7 @@ import sysconfig
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -169,6 +170,7 @@ def _user_line(frame: FrameType) -> Place | None:
     return None if is_library(file) else _place(file, frame.f_lineno)
 
 
+@lru_cache(maxsize=4096)
 def is_library(file: str) -> bool:
     """Whether a file is Python's, an installed package's or our own."""
     return file.startswith("<frozen") or os.path.realpath(file).startswith(_LIBRARIES)

@@ -6,6 +6,7 @@ and anything at all by its full name under `[spark.conf]`.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -50,6 +51,8 @@ def session(settings: SparkSettings | None = None, *, name: str = "penstock") ->
     with _starting:
         if SparkContext._active_spark_context is None:
             _prepare_environment(settings)
+            # PySpark prints every error that names a DataFrame as kilobytes of JSON, before anybody can catch it.
+            logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
             conf = SparkConf(loadDefaults=False).setAppName(name).setAll([*configuration(settings).items()])
             SparkContext(conf=conf, gateway=None if SparkContext._gateway else _start_jvm(conf))
         return SparkSession.builder.getOrCreate()

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import ValueUnfit
 from penstock.events.schema import parse_ddl
 from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
 from penstock.upkeep.changelog import changelog_rows
 from penstock.upkeep.changes import KEY, Changes, is_among, one_array, readable_rows
+from penstock.upkeep.fold import FoldGroups
 from penstock.upkeep.kept_rows import KeptChange
 from penstock.upkeep.slices import Slice
 from penstock.views.catalog import Catalog, Counters, Generation
@@ -76,14 +78,28 @@ def write_step(
 
 
 def _write_view(tx: Transaction, generation: Generation, view: CompiledView, changes: Changes) -> None:
-    """Writes the rows of one view; RowsUnfit if the database cannot hold some of them."""
+    """Writes the rows of one view; RowsUnfit, or ValueUnfit, if the database cannot hold some of them."""
     table = view.shape.table(generation.number)
     if len(changes.gone):
         tx.delete(table, KEY, changes.gone)
     refused = tx.upsert(table, changes.after) if changes.after.num_rows else []
     if refused:
+        _check_not_added_up(view, changes, refused)
         keys = one_array(changes.after.column(KEY)).take(pa.array([each.row for each in refused]))
         raise RowsUnfit(view.name, keys, _dead(view, changes, refused))
+
+
+def _check_not_added_up(view: CompiledView, changes: Changes, refused: Sequence[Unfit]) -> None:
+    """ValueUnfit if a row cannot be left out: what a fold has added up so far would be lost with it.
+
+    A row whose key cannot be stored never could be, so nothing was added up for it.
+    """
+    if not isinstance(view.keeper, FoldGroups):
+        return
+    for each in refused:
+        if each.column.partition(".")[0] not in view.shape.key:
+            [row] = readable_rows(view.shape.visible(changes.after).slice(each.row, 1))
+            raise ValueUnfit(view.name, view.spec.place, each.column, each.reason, str(row))
 
 
 class RowsUnfit(Exception):
