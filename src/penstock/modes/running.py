@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -20,13 +21,14 @@ from penstock.errors import KeptRowsLost
 from penstock.log.cut import Offsets
 from penstock.log.log import Log
 from penstock.log.topic import Topic
+from penstock.plans.collect import collect
 from penstock.upkeep.changes import KEY, one_array
 from penstock.upkeep.commit import Committed, RowsUnfit, dead_topic, write_kept, write_step
 from penstock.upkeep.inputs import TopicInput, ViewInput
 from penstock.upkeep.kept_rows import KeptChange
 from penstock.upkeep.redo import RedoGroups, RedoWindows
 from penstock.upkeep.slices import Slice
-from penstock.upkeep.step import Step, run_together
+from penstock.upkeep.step import Foreseeing, Step, run_together
 from penstock.views.catalog import Catalog, Generation, KnownView
 from penstock.views.fence import Fence
 from penstock.views.outbox import enqueue
@@ -43,6 +45,8 @@ Cut = Mapping[str, Mapping[int, int]]
 
 BIG_ROWS = 200_000
 """From so many new records on, views that are redone may be computed as a whole: see `is_big`."""
+_ahead = ThreadPoolExecutor(4, thread_name_prefix="penstock-ahead")
+
 FILL_ROWS = 200_000
 """So many kept rows are written in one transaction when they are made from what is there already."""
 
@@ -60,6 +64,33 @@ class StepReport:
     changed: Mapping[str, int]
     unfit: int
     fence: Fence
+
+
+Slices = dict[object, Slice]
+"""Slices by their topic, start and stop."""
+
+
+class Ahead:
+    """What later steps will ask of Spark, computed while the step before is merged and written."""
+
+    def __init__(self) -> None:
+        self.slices: Slices = {}
+        self._begun: dict[str, tuple[Mapping[str, Slice], Future[list[pa.Table]]]] = {}
+
+    def begin(self, view: str, keeper: Foreseeing, step: Step) -> None:
+        """Begins with what a view will ask for first."""
+        self._begun[view] = (step.slices, _ahead.submit(lambda: collect(keeper.first(step) or [])))
+
+    def wait(self) -> None:
+        """Until all of it is computed, well or not."""
+        wait([future for _, future in self._begun.values()])
+
+    def ready_for(
+        self, slices: Mapping[str, Slice], views: Sequence[CompiledView]
+    ) -> dict[str, Future[list[pa.Table]]]:
+        """What was computed over just these slices."""
+        found = {view.name: self._begun[view.name] for view in views if view.name in self._begun}
+        return {name: future for name, (over, future) in found.items() if over == slices}
 
 
 class RunningSet:
@@ -100,13 +131,16 @@ class RunningSet:
         """How far the log has come."""
         return {name: topic.end() for name, topic in self.topics.items()}
 
-    def next_cut(self, until: Mapping[str, Offsets], max_rows: int | None) -> dict[str, Offsets]:
-        """Where the next step ends: at `until`, or after `max_rows` records."""
+    def next_cut(
+        self, until: Mapping[str, Offsets], max_rows: int | None, after: Cut | None = None
+    ) -> dict[str, Offsets]:
+        """Where the next step ends, or the one after the cut `after`: at `until`, or after `max_rows` records."""
         if max_rows is None:
             return {name: dict(until[name]) for name in self.topics}
         share = max(1, max_rows // max(1, len(self.topics)))
+        begun = self.fence.offsets if after is None else after
         return {
-            name: topic.cut(self.fence.offsets.get(name, {}), max_rows=share, until=until[name])
+            name: topic.cut(begun.get(name, {}), max_rows=share, until=until[name])
             for name, topic in self.topics.items()
         }
 
@@ -119,22 +153,37 @@ class RunningSet:
         [report] = step_together([(self, stop)])
         return report
 
-    def begin(self, stop: Cut, shared: dict[object, Slice]) -> Step:
+    def begin(self, stop: Cut, shared: Slices, ahead: Ahead | None = None) -> Step:
         """A step to the cut `stop`, not yet run. Slices that another set reads as well are `shared`."""
-        slices = {}
-        for name, topic in self.topics.items():
-            start = _started(topic, self.fence.offsets.get(name))
-            place = (name, *start.items(), *stop[name].items())
-            slices[name] = shared.setdefault(place, Slice(topic, start, dict(stop[name])))
+        slices = self._slices(self.fence.offsets, stop, shared)
         is_big = self._is_big(sum(part.rows for part in slices.values()))
         if not is_big:
             self.fill_kept_rows()
-        return Step(self._spark, self._store, self.generation.number, slices, self.is_new, is_big)
+        ready = ahead.ready_for(slices, self.views) if ahead is not None else {}
+        return Step(self._spark, self._store, self.generation.number, slices, self.is_new, is_big, ready=ready)
+
+    def look_ahead(self, start: Cut, stop: Cut, ahead: Ahead) -> None:
+        """Begins to compute what a later step from `start` to `stop` will ask for, where that is worth it."""
+        step = Step(self._spark, self._store, self.generation.number, self._slices(start, stop, ahead.slices))
+        if all(part.is_small for part in step.slices.values()):
+            return
+        for view in self.views:
+            if isinstance(view.keeper, Foreseeing):
+                ahead.begin(view.name, view.keeper, step)
+
+    def _slices(self, start: Cut, stop: Cut, shared: Slices) -> dict[str, Slice]:
+        found = {}
+        for name, topic in self.topics.items():
+            begun = _started(topic, start.get(name))
+            found[name] = shared.setdefault(
+                (name, *begun.items(), *stop[name].items()), Slice(topic, begun, dict(stop[name]))
+            )
+        return found
 
     def write(self, tx: Transaction, step: Step) -> Committed:
         """Writes a step that has run. The set itself moves on only when the transaction is through: `moved`."""
         stop = {name: part.stop for name, part in step.slices.items()}
-        clock = max([self.fence.clock_us, *(_clock(part) for part in step.slices.values())])
+        clock = max([self.fence.clock_us, *(part.clock_us for part in step.slices.values())])
         begun = {name: part.start for name, part in step.slices.items()} if self.is_new else self.fence.kept
         kept = (begun if step.is_big else stop) if self._has_kept_rows else None
         closed = {view.name: self.fence.clock_us - self._lateness_us(view) for view in self.views if not self.is_new}
@@ -226,20 +275,19 @@ class RunningSet:
         return found
 
     def _reading_step(self, start: Cut, stop: Cut) -> Step:
-        slices = {
-            name: Slice(topic, _started(topic, start.get(name)), dict(stop[name]))
-            for name, topic in self.topics.items()
-        }
-        return Step(self._spark, self._store, self.generation.number, slices)
+        return Step(self._spark, self._store, self.generation.number, self._slices(start, stop, {}))
 
 
-def step_together(sets: Sequence[tuple[RunningSet, Cut]]) -> list[StepReport]:
-    """Takes several sets of one pipeline to their next cuts: jobs and slices shared, all of it in one transaction."""
+def step_together(sets: Sequence[tuple[RunningSet, Cut]], ahead: Ahead | None = None) -> list[StepReport]:
+    """Takes several sets of one pipeline to their next cuts: jobs and slices shared, all of it in one transaction.
+
+    What was computed `ahead` for just these cuts is not computed again.
+    """
     began = time.monotonic()
     refused: list[RowsUnfit] = []
     while True:
         try:
-            steps, written = _try_together(sets, refused)
+            steps, written = _try_together(sets, refused, ahead)
             break
         except RowsUnfit as unfit:
             refused.append(unfit)
@@ -256,15 +304,15 @@ def step_together(sets: Sequence[tuple[RunningSet, Cut]]) -> list[StepReport]:
 
 
 def _try_together(
-    sets: Sequence[tuple[RunningSet, Cut]], refused: Sequence[RowsUnfit]
+    sets: Sequence[tuple[RunningSet, Cut]], refused: Sequence[RowsUnfit], ahead: Ahead | None
 ) -> tuple[list[Step], list[Committed]]:
     """Runs and writes the steps, without rows that were refused before: those go to the dead letters."""
-    shared: dict[object, Slice] = {}
+    shared: Slices = {} if ahead is None else dict(ahead.slices)
     unfit = {
         view: pa.concat_arrays([each.keys for each in refused if each.view == view])
         for view in {each.view for each in refused}
     }
-    steps = [replace(each.begin(stop, shared), unfit=unfit) for each, stop in sets]
+    steps = [replace(each.begin(stop, shared, ahead), unfit=unfit) for each, stop in sets]
     run_together([(step, each.views) for step, (each, _) in zip(steps, sets, strict=True)])
     first = sets[0][0]
     with first.transaction() as tx:
@@ -306,11 +354,3 @@ def _started(topic: Topic, offsets: Offsets | Mapping[int, int] | None) -> Offse
     if offsets is None:
         return first
     return {number: offsets.get(number, start) for number, start in first.items()}
-
-
-def _clock(part: Slice) -> int:
-    """The greatest arrival in a slice; 0 if it is empty."""
-    if not part.rows:
-        return 0
-    latest = pc.max(part.times.column("_arrived"))
-    return int(latest.value) if latest.is_valid else 0

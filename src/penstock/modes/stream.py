@@ -13,11 +13,14 @@ from penstock.errors import StoreUnavailable
 from penstock.log.cut import Offsets
 from penstock.modes.engine import Engine
 from penstock.modes.patience import OnRetry, Patience
-from penstock.modes.running import RunningSet, StepReport, step_together
+from penstock.modes.running import Ahead, RunningSet, StepReport, step_together
 from penstock.modes.until import Until, reached
 
 OnStep = Callable[[StepReport, RunningSet, int], None]
 """Is told of a step, of the set that took it, and of how many records are left."""
+
+_Cuts = list[dict[str, Offsets]]
+"""For each set, by topic."""
 
 LOOK_SECONDS = 10.0
 """So often an idle stream looks whether it still owns the pipeline; its heartbeat knows."""
@@ -124,6 +127,7 @@ class _Stream:
         self._on_step = on_step
         self._due = [0.0] * len(running)
         self._must_deliver = True
+        self._ahead: Ahead | None = None
         self.must_reread = False
         """A commit may or may not have come through: only the database knows the fence."""
 
@@ -138,7 +142,7 @@ class _Stream:
         if self.must_reread:
             for each in self._running:
                 self._engine.reread(each)
-            self.must_reread, self._must_deliver = False, True
+            self.must_reread, self._must_deliver, self._ahead = False, True, None
         self._deliver()
         now, ends = time.monotonic(), self._ends()
         ready = [
@@ -150,7 +154,9 @@ class _Stream:
             return False
         sets = [self._running[number] for number in ready]
         cuts = [each.next_cut(ends[number], self._max_rows) for each, number in zip(sets, ready, strict=True)]
-        reports = step_together(list(zip(sets, cuts, strict=True)))
+        ahead = self._ahead
+        self._look_ahead(sets, cuts, [ends[number] for number in ready])
+        reports = step_together(list(zip(sets, cuts, strict=True)), ahead)
         self._must_deliver = True
         for number, each, report in zip(ready, sets, reports, strict=True):
             self._due[number] = now + _pause(each, self._trigger)
@@ -158,6 +164,18 @@ class _Stream:
                 self._on_step(report, each, each.lag(ends[number]))
         self._deliver()
         return True
+
+    def _look_ahead(
+        self, sets: list[RunningSet], cuts: list[dict[str, Offsets]], ends: list[dict[str, Offsets]]
+    ) -> None:
+        """Gives Spark the step after this one to compute, while this one is merged and written."""
+        if self._ahead is not None:
+            self._ahead.wait()
+        behind = [(each, cut, end) for each, cut, end in zip(sets, cuts, ends, strict=True) if cut != end]
+        self._ahead = Ahead() if behind else None
+        for each, cut, end in behind:
+            assert self._ahead is not None
+            each.look_ahead(cut, each.next_cut(end, self._max_rows, cut), self._ahead)
 
     def seconds_until_due(self) -> float | None:
         """How long to sleep at most: until a set that is behind may take its next step."""

@@ -17,7 +17,6 @@ from penstock.upkeep.changelog import changelog_rows
 from penstock.upkeep.changes import KEY, Changes, is_among, one_array, readable_rows
 from penstock.upkeep.fold import FoldGroups
 from penstock.upkeep.kept_rows import KeptChange
-from penstock.upkeep.slices import Slice
 from penstock.views.catalog import Catalog, Counters, Generation
 from penstock.views.fence import Fence
 from penstock.views.outbox import enqueue
@@ -60,7 +59,7 @@ def write_step(
         if generation.state == "live" and view.spec.changelog:
             records = changelog_rows(view.shape, changes, fence)
             enqueue(tx.connection, generation.pipeline, view.spec.changelog, records)
-        late = sum(late_rows(step.slices[topic]) for topic in view.topics)
+        late = sum(step.slices[topic].late for topic in view.topics)
         corrected = corrected_rows(view, changes, closed.get(view.name))
         old = generation.counters.get(view.name, Counters())
         added = changes.after.num_rows - _kept_count(changes)
@@ -123,13 +122,6 @@ def write_kept(tx: Transaction, change: KeptChange) -> None:
 def dead_topic(pipeline: str, view: str) -> str:
     """Where rows of a view go that its database cannot hold."""
     return f"{pipeline}.{view}.dead"
-
-
-def late_rows(part: Slice) -> int:
-    """How many records of a slice came late."""
-    if part.topic.definition.event_time is None or not part.rows:
-        return 0
-    return int(pc.sum(part.times.column("_late")).as_py() or 0)
 
 
 def corrected_rows(view: CompiledView, changes: Changes, closed_us: int | None) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.plans.prepared import Prepared
+from penstock.plans.prepared import Asked, Prepared
 from penstock.upkeep.changes import KEY, Changes, one_array, repeated
 from penstock.upkeep.inputs import Inputs, Side, TopicInput
 from penstock.upkeep.merge import RULES, align, merge_rows, unmerge_rows
@@ -48,11 +48,16 @@ class FoldGroups:
 
     def advance(self, step: Step) -> Advance:
         """See `Keeper`."""
-        if not self.has_undo:
-            [new] = yield [self.prepared.ask(new_frames(self.inputs, step))]
+        first = self.first(step)
+        if first is not None:
+            [new] = yield first
             return self._changes(step, new, None)
         new, gone = yield [self.prepared.ask(new_frames(self.inputs, step, side)) for side in ("after", "before")]
         return self._changes(step, new, gone)
+
+    def first(self, step: Step) -> list[Asked] | None:
+        """See `Foreseeing`."""
+        return None if self.has_undo else [self.prepared.ask(new_frames(self.inputs, step))]
 
     def _changes(self, step: Step, new: pa.Table, gone: pa.Table | None) -> Changes:
         keys = key_hashes(new, self.shape.key)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.plans.prepared import Prepared
+from penstock.plans.prepared import Asked, Prepared
 from penstock.upkeep.changes import KEY, Changes, difference, one_array
 from penstock.upkeep.fold import new_frames
 from penstock.upkeep.inputs import Inputs
@@ -41,7 +41,7 @@ class FoldRows:
 
     def advance(self, step: Step) -> Advance:
         """See `Keeper`."""
-        [result] = yield [self.prepared.ask(new_frames(self.inputs, step))]
+        [result] = yield self.first(step)
         table = self.shape.table(step.generation)
         if not self.has_key:
             rows = self.shape.rows(self._visible(result), **{KEY: _places(result)})
@@ -57,6 +57,10 @@ class FoldRows:
             latest = latest.filter(pc.invert(one_array(latest.column(DELETED))))
         order = {f"_order_{name}": _number(latest, name) for name in ORDERED_BY}
         return Changes(before, self.shape.rows(self._visible(latest), **order, **{KEY: one_array(latest.column(KEY))}))
+
+    def first(self, step: Step) -> list[Asked]:
+        """See `Foreseeing`."""
+        return [self.prepared.ask(new_frames(self.inputs, step))]
 
     def _visible(self, result: pa.Table) -> pa.Table:
         return result.select(self.shape.columns.names)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.log.cut import Offsets
+from penstock.log.late import count_late, latest_arrival
 from penstock.plans.jvm import catalyst
 from penstock.plans.rows import from_arrow
 from penstock.spark.columns import column
@@ -47,14 +48,19 @@ class Slice:
         return self.topic.slice(self.start, self.stop)
 
     @cached_property
-    def times(self) -> pa.Table:
-        """Just the log's own columns, and the event time."""
-        names = [self.topic.definition.event_time] if self.topic.definition.event_time else []
-        return (
-            self.table.select([*names, "_partition", "_offset", "_arrived", "_late"])
-            if self.is_small
-            else (self.topic.slice(self.start, self.stop, columns=names))
-        )
+    def late(self) -> int:
+        """How many of them came late."""
+        if not self.is_small:
+            return count_late(self.topic, self.start, self.stop)
+        return int(pc.sum(self.table.column("_late")).as_py() or 0)
+
+    @cached_property
+    def clock_us(self) -> int:
+        """The greatest arrival; 0 if there is no record."""
+        if not self.is_small:
+            return latest_arrival(self.topic, self.start, self.stop)
+        latest = pc.max(self.table.column("_arrived"))
+        return int(latest.value) if latest.is_valid else 0
 
     @property
     def is_small(self) -> bool:

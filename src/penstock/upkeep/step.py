@@ -8,8 +8,9 @@ step that dies leaves nothing behind.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -51,6 +52,15 @@ class Keeper(Protocol):
         ...
 
 
+@runtime_checkable
+class Foreseeing(Keeper, Protocol):
+    """A keeper that can tell what it will ask for before the step before is done."""
+
+    def first(self, step: Step) -> list[Asked] | None:
+        """What `advance` asks for first, where the slices alone decide that."""
+        ...
+
+
 @dataclass
 class Step:
     """What is new, and where everything else can be read."""
@@ -69,6 +79,9 @@ class Step:
     """What is added to the rows kept for later redos."""
     unfit: Mapping[str, pa.Array] = field(default_factory=dict)
     """By view, keys of rows that the database turned out not to hold: they are left out before anybody reads them."""
+
+    ready: Mapping[str, Future[list[pa.Table]]] = field(default_factory=dict)
+    """By view, what its keeper asks for first, where somebody has begun to compute it already."""
 
     def stored(self, table: StoredTable, where: Where | None = None) -> pa.Table:
         """Rows as they were before this step."""
@@ -92,12 +105,12 @@ def run_together(steps: Sequence[tuple[Step, Sequence[CompiledView]]]) -> None:
         assert ready or running, [view.name for _, view in waiting]
         waiting = [each for each in waiting if each not in ready]
         running += [_Run(step, view, view.keeper.advance(step)) for step, view in ready]
-        wanting = [run for run in running if run.wants()]
-        if wanting:
-            tables = iter(_collected(wanting))
-            for run in wanting:
+        running = [run for run in running if run.wants()]
+        asking = [run for run in running if not run.is_answered_ahead()]
+        if asking:
+            tables = iter(_collected(asking))
+            for run in asking:
                 run.answer = [next(tables) for _ in run.wanted]
-        running = wanting
 
 
 @dataclass
@@ -121,6 +134,14 @@ class _Run:
             return False
         except MergeOverflow as overflow:
             raise StepOverflow(self.view.name, self.view.spec.place) from overflow
+        return True
+
+    def is_answered_ahead(self) -> bool:
+        """Takes what was computed ahead, if this is the first that the keeper asks for. What failed is asked again."""
+        ready = self.step.ready.get(self.view.name) if self.answer is None else None
+        if ready is None or ready.exception() is not None:
+            return False
+        self.answer = ready.result()
         return True
 
 
