@@ -56,8 +56,9 @@ def write_sealed(
             write_page_checksum=True,
             write_page_index=True,
             store_decimal_as_integer=True,
-            use_dictionary=[f.name for f in schema if f.name not in ("_offset", "_arrived")],
-            column_encoding={"_offset": "DELTA_BINARY_PACKED", "_arrived": "DELTA_BINARY_PACKED"},
+            # A dictionary of values that are nearly all different is read at half the speed, and no smaller.
+            use_dictionary=[f.name for f in schema if not _is_growing(f) and not pa.types.is_floating(f.type)],
+            column_encoding={f.name: "DELTA_BINARY_PACKED" for f in schema if _is_growing(f)},
         ) as writer,
     ):
         for table in _row_groups(batches, schema):
@@ -77,6 +78,11 @@ def write_sealed(
         writer.add_key_value_metadata({"penstock": json.dumps(about)})
     publish_file(temporary, path)
     return describe_file(path)
+
+
+def _is_growing(field: pa.Field) -> bool:
+    """Whether a column's values differ little from one record to the next."""
+    return bool(field.name == "_offset" or pa.types.is_timestamp(field.type))
 
 
 @contextmanager
