@@ -79,11 +79,11 @@ def ways(view: View) -> list[How]:
 
 @dataclass(frozen=True)
 class Frame:
-    """What a step wants to know; asked for as Spark's frames are."""
+    """What a step wants to know; answered where small plans are."""
 
     answer: Callable[[], pa.Table]
 
-    def toArrow(self) -> pa.Table:  # noqa: N802
+    def quickly(self, _: object) -> pa.Table:
         return self.answer()
 
 
@@ -93,8 +93,8 @@ class Question:
 
     compute: Callable[[Mapping[str, pa.Table]], pa.Table]
 
-    def over(self, frames: Mapping[str, Frame]) -> Frame:
-        return Frame(lambda: self.compute({name: frame.toArrow() for name, frame in frames.items()}))
+    def ask(self, frames: Mapping[str, Frame]) -> Frame:
+        return Frame(lambda: self.compute({name: frame.answer() for name, frame in frames.items()}))
 
 
 class ModelTopic(TopicInput):

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, event, example, given, reject, settings
+from pyspark.sql import SparkSession
 
+from penstock import Pipeline
 from penstock.log.cut import Offsets
 from penstock.log.log import Log
 from penstock.log.topic import Topic
 from penstock.modes import running as running_module
 from penstock.modes.batch import run_batch
+from penstock.modes.engine import Engine, open_engine
 from penstock.modes.running import RunningSet
-from penstock.upkeep.compiled import CompiledView
-from penstock.views.store import Store
+from penstock.upkeep.compiled import CompiledView, try_compile
+from penstock.views.store import Store, open_store
 from tests.modes.grammar import DDL, TOPICS, Aggregate, Groups, Row
 from tests.modes.harness import plain
 from tests.modes.model import How, Kept, expected, open_model
@@ -40,6 +43,9 @@ def moving(how: How) -> Case:
     return Case((Kept(counted, how), Kept(over, how)), records, ((0.3,) * 4,), is_batch_first=False, big_rows=1_000)
 
 
+OpenEngine = Callable[[Path, Log, Sequence[Kept]], AbstractContextManager[tuple[Engine, Store]]]
+"""Opens an engine over views and a log, in a folder."""
+
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
@@ -58,12 +64,52 @@ def test_many_more_of_them(case: Case) -> None:
     assert_right_after_every_step(case)
 
 
-def assert_right_after_every_step(case: Case) -> None:
+@pytest.mark.spark
+@settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[*SLOW, HealthCheck.function_scoped_fixture],
+)
+@given(case=cases(views_max=3))
+def test_spark_agrees_with_the_model(case: Case, spark: SparkSession) -> None:
+    """A sample of the same: the functions are analysed, planned and computed by Spark, and kept as the plans allow."""
+
+    @contextmanager
+    def with_spark(folder: Path, log: Log, kept: Sequence[Kept]) -> Iterator[tuple[Engine, Store]]:
+        app = in_sql(kept)
+        views, problems = try_compile(app, spark)
+        if problems:
+            event("refused")
+            reject()
+        with (
+            open_store(f"sqlite:{folder}/views.db") as store,
+            open_engine(app, log=log, store=store, spark=spark, views=views) as engine,
+        ):
+            for view in views:
+                event(f"kept by {view.keeping.how}")
+            yield engine, store
+
+    assert_right_after_every_step(case, with_spark)
+
+
+def in_sql(kept: Sequence[Kept]) -> Pipeline:
+    """The views of a case as people write them."""
+    app = Pipeline("sample")
+    for name in TOPICS:
+        app.topic(name, DDL, key="k", event_time="time", lateness=LATENESS, partitions=2, durability="os")
+    for each in kept:
+        key = None if each.view.key is None else list(each.view.key)
+        app.view(each.view.name, sql=each.view.sql, key=key, late=each.late)
+    return app
+
+
+def assert_right_after_every_step(case: Case, opened: OpenEngine = open_model) -> None:
     with scratch() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(running_module, "BIG_ROWS", case.big_rows)
         patch.setattr(running_module, "FILL_ROWS", 5)
         log, topics = recorded(folder, case)
-        with log, open_model(folder, log, case.views) as (engine, store):
+        with log, opened(folder, log, case.views) as (engine, store):
             ends = {name: topic.end() for name, topic in topics.items()}
             for views in engine.sets:
                 read = {name for view in views for name in view.topics}

@@ -14,6 +14,7 @@ from penstock.plans.collect import FrameFailed, collect
 from penstock.plans.prepared import Prepared
 from penstock.plans.rows import from_arrow
 from penstock.plans.stand_in import stand_in
+from penstock.plans.task import Turn
 
 pytestmark = pytest.mark.spark
 
@@ -55,7 +56,9 @@ def test_every_shape_gives_what_planning_gives_whatever_rows_came_before(spark: 
 
 def test_plans_that_could_remember_their_rows_are_planned_each_time(spark: SparkSession) -> None:
     given = frame(spark, ROWS)
-    quick = {name for name, shape in SHAPES.items() if prepared(spark, shape).quickly_over({"rows": given}) is not None}
+    plans = {name: prepared(spark, shape) for name, shape in SHAPES.items()}
+    with Turn() as turn:
+        quick = {name for name, plan in plans.items() if plan.quickly_over({"rows": given}, turn) is not None}
     assert quick == {"filtered", "distinct", "whole", "rowwise"}
 
 

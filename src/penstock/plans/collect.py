@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from penstock.plans.task import Turn
+
 if TYPE_CHECKING:
     from penstock.plans.prepared import Asked
 
 _jobs = ThreadPoolExecutor(20, thread_name_prefix="penstock-job")
-_small = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="penstock-small")
+_CORES = os.cpu_count() or 1
+_small = ThreadPoolExecutor(_CORES, thread_name_prefix="penstock-small")
 
 
 class FrameFailed(Exception):
@@ -31,14 +34,27 @@ def collect(asked: Sequence[Asked]) -> list[pa.Table]:
     Small ones are computed right here, the others by Spark, each as a job of its own. Raises FrameFailed for the first
     that fails, after all have ended.
     """
-    if len(asked) == 1:
-        table = asked[0].quickly()
-        return [_by_spark(0, asked[0]) if table is None else table]
-    tables = [*_small.map(lambda each: each.quickly(), asked)]
+    tables = _quickly(asked)
     jobs = {index: _jobs.submit(_by_spark, index, asked[index]) for index, table in enumerate(tables) if table is None}
     for job in jobs.values():
         job.exception()
     return [jobs[index].result() if table is None else table for index, table in enumerate(tables)]
+
+
+def _quickly(asked: Sequence[Asked]) -> list[pa.Table | None]:
+    """The rows of those that are small, by as many threads as there are cores."""
+    if len(asked) == 1:
+        return _in_turn(asked)
+    parts = [asked[place::_CORES] for place in range(min(_CORES, len(asked)))]
+    found: list[pa.Table | None] = [None] * len(asked)
+    for place, tables in enumerate(_small.map(_in_turn, parts)):
+        found[place::_CORES] = tables
+    return found
+
+
+def _in_turn(asked: Sequence[Asked]) -> list[pa.Table | None]:
+    with Turn() as turn:
+        return [each.quickly(turn) for each in asked]
 
 
 def _by_spark(index: int, asked: Asked) -> pa.Table:

@@ -180,10 +180,18 @@ class Catalyst:
             return False
         return self.is_same(one.head(), other.head()) and self.is_same(one.last(), other.last())
 
-    def put_rows(self, partition: Java, rdd: Java, rows: Java) -> None:
+    def put_rows(self, partition: Java, rows: Java) -> None:
         """Exchanges the rows at the bottom of an RDD whose one partition gathers those of the driver."""
-        given = self.jvm.org.apache.spark.rdd.ParallelCollectionPartition(0, 0, rows, rdd.elementClassTag())
-        getattr(partition, "parents_$eq")(self.seq([given]))
+        given = self._rows_partition(0, 0, rows, self._any_class)
+        getattr(partition, "parents_$eq")(self.nil.prepended(given))
+
+    @cached_property
+    def _rows_partition(self) -> Java:
+        return self.jvm.org.apache.spark.rdd.ParallelCollectionPartition
+
+    @cached_property
+    def _any_class(self) -> Java:
+        return companion(self.jvm.scala.reflect, "ClassTag").Any()
 
     @cached_property
     def tasks(self) -> Tasks:

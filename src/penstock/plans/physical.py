@@ -19,6 +19,8 @@ from penstock.plans.rows import LocalRows, arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from penstock.plans.task import Turn
+
 _FORGETFUL = frozenset(
     {
         "CoalesceExec",
@@ -66,7 +68,7 @@ class PhysicalPlan:
         self._partition: Java = None
         self._is_possible = True
 
-    def run(self, rows: LocalRows, plan: Callable[[], Java]) -> pa.Table | None:
+    def run(self, rows: LocalRows, turn: Turn, plan: Callable[[], Java]) -> pa.Table | None:
         """The result over these rows; None where this plan has to be planned. `plan` gives the analyzed one."""
         with self._lock:
             # Of one row, or none, the optimizer knows too much: what it leaves out then would be missing later.
@@ -74,8 +76,8 @@ class PhysicalPlan:
                 self._is_possible = self._prepare(rows, plan())
             if self._rdd is None:
                 return None
-            self._maker.put_rows(self._partition, self._rdd, rows.data)
-            messages = self._maker.tasks.run(self._rdd, self._partition)
+            self._maker.put_rows(self._partition, rows.data)
+            messages = turn.task(self._maker.tasks).run(self._rdd, self._partition)
         batches = [pa.ipc.read_record_batch(pa.py_buffer(each), self._schema) for each in messages]
         return pa.Table.from_batches(batches, self._schema)
 

@@ -22,6 +22,8 @@ from penstock.plans.stand_in import mark_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from penstock.plans.task import Turn
+
 _log = logging.getLogger(__name__)
 
 ROWS_IN_ONE_TASK_MAX = 50_000
@@ -75,7 +77,7 @@ class Prepared:
         """The same, to be computed when its turn comes; see `collect`."""
         return Asked(self, frames)
 
-    def quickly_over(self, frames: Mapping[str, DataFrame]) -> pa.Table | None:
+    def quickly_over(self, frames: Mapping[str, DataFrame], turn: Turn) -> pa.Table | None:
         """The rows, computed without planning; None where that cannot be."""
         if not self.is_swapped or len(self._leaves) != 1:
             return None
@@ -89,7 +91,7 @@ class Prepared:
             found = self._maker.in_one_task(leaf.copy(leaf.output(), rows.data, False, self._maker.none))
             return analyzed(self._maker.frame(self._maker.replaced(self._plan, [(leaf, found)]), self._schema))
 
-        return self._physical.run(rows, plan)
+        return self._physical.run(rows, turn, plan)
 
     def _put_in(self, leaf: Java, plan: Java) -> Java:
         """What replaces the leaf: the plan's rows under the ids of the leaf's attributes."""
@@ -130,10 +132,10 @@ class Asked:
         """For Spark to plan and run."""
         return self._prepared.over(self._frames)
 
-    def quickly(self) -> pa.Table | None:
+    def quickly(self, turn: Turn) -> pa.Table | None:
         """The rows, computed right here; None if that cannot be, or fails: Spark then says how."""
         try:
-            return self._prepared.quickly_over(self._frames)
+            return self._prepared.quickly_over(self._frames, turn)
         except Exception as error:
             _log.debug("a small plan failed without the scheduler: %s", error)
             return None

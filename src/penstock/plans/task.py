@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import struct
 import tempfile
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,20 +27,20 @@ _attempts = itertools.count(1)
 
 
 class Tasks:
-    """Runs the one partition of an RDD of bytes. Any thread may, each for itself."""
+    """What all tasks of a session share."""
 
     def __init__(self, maker: Catalyst, context: Java, settings: dict[str, str]) -> None:
         spark, io = maker.jvm.org.apache.spark, maker.jvm.java.io
         conf = context.getConf().set("spark.buffer.pageSize", str(PAGE_BYTES))
-        self._none = maker.none
         self._memory = spark.memory.UnifiedMemoryManager(conf, MEMORY_BYTES, 0, 1)
         self._memory_of_task = spark.memory.TaskMemoryManager
         self._context = spark.TaskContextImpl
-        self._contexts = companion(spark, "TaskContext")
         self._metrics = spark.executor.TaskMetrics()
-        self._writer = spark.api.python.PythonRDD
         self._file, self._data = io.FileOutputStream, io.DataOutputStream
         self._nothing = maker.partial_function([])
+        self.none = maker.none
+        self.contexts = companion(spark, "TaskContext")
+        self.writer = spark.api.python.PythonRDD
         # What SQLExecution does for every query: a task finds the session's settings in its properties.
         self._properties = maker.jvm.java.util.Properties()
         for name, value in settings.items():
@@ -51,26 +50,64 @@ class Tasks:
             prefix="penstock-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None, ignore_cleanup_errors=True
         )
 
-    def run(self, rdd: Java, partition: Java) -> list[bytes]:
-        """All elements of the partition. Raises whatever the plan raises."""
+    def begin(self) -> Task:
+        """A task of this thread, which has no other."""
         attempt = next(_attempts)
         memory = self._memory_of_task(self._memory, attempt)
         context = self._context(
             0, 0, 0, attempt, 0, 1, memory, self._properties, None, self._metrics, None, self._nothing
         )
-        path = Path(self._folder.name, str(threading.get_ident()))
-        self._contexts.setTaskContext(context)
+        path = Path(self._folder.name, str(attempt))
+        return Task(self, context, memory, self._data(self._file(str(path))), path)
+
+
+class Task:
+    """Runs the one partition of RDDs of bytes, one after the other, until its `end`."""
+
+    def __init__(self, tasks: Tasks, context: Java, memory: Java, out: Java, path: Path) -> None:
+        self._tasks = tasks
+        self._context = context
+        self._memory = memory
+        self._out = out
+        self._answers = path.open("rb")
+        path.unlink()
+
+    def run(self, rdd: Java, partition: Java) -> list[bytes]:
+        """All elements of the partition. Raises whatever the plan raises."""
+        # Only as long as it runs: between two plans of a turn others may be planned, which a task must not do.
+        self._tasks.contexts.setTaskContext(self._context)
         try:
-            out = self._data(self._file(str(path)))
-            try:
-                self._writer.writeIteratorToStream(rdd.iterator(partition, context), out)
-            finally:
-                out.close()
+            self._tasks.writer.writeIteratorToStream(rdd.iterator(partition, self._context), self._out)
         finally:
-            context.markTaskCompleted(self._none)
-            memory.cleanUpAllAllocatedMemory()
-            self._contexts.unset()
-        return _framed(path.read_bytes())
+            self._tasks.contexts.unset()
+        return _framed(self._answers.read())
+
+    def end(self) -> None:
+        """Gives back all that it took."""
+        self._context.markTaskCompleted(self._tasks.none)
+        self._memory.cleanUpAllAllocatedMemory()
+        self._out.close()
+        self._answers.close()
+
+
+class Turn:
+    """Several small plans in a row, in one thread: they share a task, which begins with the first."""
+
+    def __init__(self) -> None:
+        self._task: Task | None = None
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.end()
+
+    def task(self, tasks: Tasks) -> Task:
+        """The task of this turn."""
+        if self._task is None:
+            self._task = tasks.begin()
+        return self._task
 
 
 def _framed(data: bytes) -> list[bytes]:
