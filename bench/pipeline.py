@@ -309,7 +309,7 @@ def distinct_per_minute() -> Pipeline:
 
 
 def joined() -> Pipeline:
-    """Two topics, joined by key within a second."""
+    """Two topics, joined by key where events are at most 10 ms apart."""
     app = Pipeline("joined")
     app.topic("events", DDL, event_time="time", key="key")
     app.topic("others", DDL, event_time="time", key="key")
@@ -317,7 +317,7 @@ def joined() -> Pipeline:
     @app.view(key=["key", "time", "other"], within="key", horizon="1 second")
     def pairs(events: DataFrame, others: DataFrame) -> DataFrame:
         other = others.select("key", sf.col("time").alias("other"), sf.col("value").alias("other_value"))
-        near = sf.abs(sf.unix_micros("time") - sf.unix_micros("other")) <= 1_000_000
+        near = sf.abs(sf.unix_micros("time") - sf.unix_micros("other")) <= 10_000
         return (
             events.join(other, "key").filter(near).groupBy("key", "time", "other").agg(sf.max("value").alias("value"))
         )
