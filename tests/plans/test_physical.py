@@ -23,6 +23,8 @@ ROWS = [("a", 1), ("b", 2), ("a", 3), (None, None), ("b", 50)]
 SHAPES: dict[str, Callable[[DataFrame], DataFrame]] = {
     "filtered": lambda rows: rows.filter("n > 2").groupBy("k").agg(sf.sum("n").alias("n")),
     "distinct": lambda rows: rows.groupBy("k").agg(sf.countDistinct("n").alias("n")),
+    "collected": lambda rows: rows.groupBy("k").agg(sf.sort_array(sf.collect_list("n")).alias("n")),
+    "sorted": lambda rows: rows.withColumn("r", sf.expr("rank() OVER (PARTITION BY k ORDER BY n)")).select("k", "r"),
     "whole": lambda rows: rows.agg(sf.count("*").alias("c"), sf.max("n").alias("n")),
     "rowwise": lambda rows: rows.filter("n > 2").select("k", (sf.col("n") * 2).alias("n")),
     "limited": lambda rows: rows.orderBy("n").limit(2).groupBy("k").agg(sf.count("*").alias("c")),
@@ -59,7 +61,7 @@ def test_plans_that_could_remember_their_rows_are_planned_each_time(spark: Spark
     plans = {name: prepared(spark, shape) for name, shape in SHAPES.items()}
     with Turn() as turn:
         quick = {name for name, plan in plans.items() if plan.quickly_over({"rows": given}, turn) is not None}
-    assert quick == {"filtered", "distinct", "whole", "rowwise"}
+    assert quick == {"filtered", "distinct", "collected", "sorted", "whole", "rowwise"}
 
 
 def test_a_failure_is_blamed_on_the_frame_that_failed(spark: SparkSession) -> None:

@@ -159,10 +159,10 @@ class Screen(Display):
         from rich.live import Live
 
         self._title = title
+        self._said: list[str] = []
         self._live = Live(
             get_renderable=self._table, console=Console(highlight=False), refresh_per_second=REFRESHES_PER_SECOND
         )
-        self._said: list[str] = []
 
     def opened(self, running: Sequence[RunningSet]) -> None:
         super().opened(running)

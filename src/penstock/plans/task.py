@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 import struct
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,20 +76,26 @@ class Task:
 
     def run(self, rdd: Java, partition: Java) -> list[bytes]:
         """All elements of the partition. Raises whatever the plan raises."""
-        # Only as long as it runs: between two plans of a turn others may be planned, which a task must not do.
-        self._tasks.contexts.setTaskContext(self._context)
-        try:
+        with self._as_task():
             self._tasks.writer.writeIteratorToStream(rdd.iterator(partition, self._context), self._out)
-        finally:
-            self._tasks.contexts.unset()
         return _framed(self._answers.read())
 
     def end(self) -> None:
         """Gives back all that it took."""
-        self._context.markTaskCompleted(self._tasks.none)
+        with self._as_task():
+            self._context.markTaskCompleted(self._tasks.none)
         self._memory.cleanUpAllAllocatedMemory()
         self._out.close()
         self._answers.close()
+
+    @contextmanager
+    def _as_task(self) -> Iterator[None]:
+        """The thread is a task's, and only here: between two plans of a turn others are planned, which no task may."""
+        self._tasks.contexts.setTaskContext(self._context)
+        try:
+            yield
+        finally:
+            self._tasks.contexts.unset()
 
 
 class Turn:
