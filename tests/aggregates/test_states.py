@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import AggregateTypeError
@@ -51,7 +51,6 @@ def result(rule: str, build: Build, values: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None)
 @given(data=st.data())
 def test_no_order_and_no_cut_changes_a_bit(kind: str, data: st.DataObject) -> None:
     rule, values, build = KINDS[kind]
@@ -62,7 +61,6 @@ def test_no_order_and_no_cut_changes_a_bit(kind: str, data: st.DataObject) -> No
     assert folded(rule, build, pieces).equals(folded(rule, build, [rows]))
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=30))
 def test_mean_and_variance_are_the_exact_ones_rounded_once(values: list[float]) -> None:
     exact = [Fraction(each) for each in values]

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from penstock.cli.bar import BatchLines
-from penstock.cli.live import JsonLines, Lines, line_of, views_table
+from penstock.cli.live import JsonLines, Lines, Screen, line_of, views_table
 from penstock.log.log import Log
 from penstock.modes.running import StepReport
 from penstock.views.catalog import Counters
@@ -119,3 +119,15 @@ def test_batch_tells_how_much_is_left(running: Any, capsys: pytest.CaptureFixtur
     assert first.startswith("hits, total: 6 of 10 records, ")
     assert first.endswith("s left")
     assert last.startswith("hits, total: 10 of 10 records, ")
+
+
+def test_screen_is_a_table_with_what_was_said_under_it(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    screen = Screen("web")
+    screen._live.console = Console(file=io.StringIO(), width=120, force_terminal=True)
+    stepped(screen, running)
+    screen.say("the database is away")
+    screen.close()
+    text = screen._live.console.file.getvalue()  # type: ignore[attr-defined]
+    assert "web   1 record in 1 step" in text
+    assert text.rstrip().endswith("the database is away\n\x1b[?25h")

@@ -78,7 +78,7 @@ TOPICS = ["p", "q", "r"]
 small = st.dictionaries(st.sampled_from("abc"), st.frozensets(st.sampled_from(TOPICS)), max_size=3)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(small, st.lists(st.integers(0, 2), min_size=3, max_size=3), st.data())
 def test_no_other_assignment_is_better_balanced(
     wanted: dict[str, frozenset[str]], counts: list[int], data: st.DataObject
@@ -98,7 +98,7 @@ def test_no_other_assignment_is_better_balanced(
     assert assign(wanted, partitions, assigned) == assigned, "what is balanced must not move"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 30), st.lists(st.sampled_from("abcdefg"), unique=True, min_size=1), st.data())
 def test_equal_members_move_no_more_than_they_must(count: int, members: list[str], data: st.DataObject) -> None:
     partitions = partitions_of("orders", count)

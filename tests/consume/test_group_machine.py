@@ -300,9 +300,7 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 def examples(count: int, steps: int) -> settings:
-    return settings(
-        max_examples=count, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    return settings(max_examples=count, stateful_step_count=steps, suppress_health_check=list(HealthCheck))
 
 
 def test_nothing_is_lost_or_repeated_whatever_members_do() -> None:

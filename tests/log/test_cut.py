@@ -27,7 +27,7 @@ def with_arrivals(log: Log, lanes: list[list[int]], *, sealed: bool) -> Topic:
     return topic
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.integers(0, 50), max_size=30), min_size=1, max_size=3),
     st.integers(1, 20),

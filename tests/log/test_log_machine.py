@@ -139,10 +139,10 @@ class LogMachine(RuleBasedStateMachine):
 
 
 def test_the_log_is_what_the_model_says() -> None:
-    run_state_machine_as_test(LogMachine, settings=settings(max_examples=25, stateful_step_count=20, deadline=None))
+    run_state_machine_as_test(LogMachine, settings=settings(max_examples=25, stateful_step_count=20))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_log_is_what_the_model_says_at_length() -> None:
-    run_state_machine_as_test(LogMachine, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(LogMachine, settings=settings(max_examples=150, stateful_step_count=40))

@@ -49,7 +49,7 @@ OpenEngine = Callable[[Path, Log, Sequence[Kept]], AbstractContextManager[tuple[
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=40, suppress_health_check=SLOW)
 @example(moving("fold"))
 @example(moving("group"))
 @given(cases())
@@ -58,7 +58,7 @@ def test_after_every_step_views_are_what_the_records_so_far_make_of_them(case: C
 
 
 @pytest.mark.long
-@settings(max_examples=400, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=400, suppress_health_check=SLOW)
 @given(cases())
 def test_many_more_of_them(case: Case) -> None:
     assert_right_after_every_step(case)
@@ -67,7 +67,6 @@ def test_many_more_of_them(case: Case) -> None:
 @pytest.mark.spark
 @settings(
     max_examples=15,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[*SLOW, HealthCheck.function_scoped_fixture],
 )

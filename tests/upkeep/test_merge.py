@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import MergeOverflow
@@ -97,7 +97,6 @@ def test_overflow_is_an_error_that_names_column_and_row(rule: str, kind: pa.Data
     assert (caught.value.column, caught.value.rule, caught.value.row) == ("total", rule, 2)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(*[st.none() | st.floats(width=64)] * 2), max_size=20))
 def test_the_order_of_two_slices_changes_no_least_and_no_greatest(
     pairs: list[tuple[float | None, float | None]],

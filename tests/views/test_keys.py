@@ -89,7 +89,7 @@ def test_other_keys_have_other_hashes(left: list[pa.Array], right: list[pa.Array
     assert hashes(*left) != hashes(*right)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_two_values_of_any_type_have_the_same_hash_exactly_if_they_are_equal(data: st.DataObject) -> None:
     data_type = data.draw(types())

@@ -167,7 +167,7 @@ def test_rows_are_deleted_by_what_finds_them(made: Store) -> None:
 # --- values ---
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(array=columns(), times=st.sampled_from([1, 1, 1, 1_000]))
 def test_values_of_every_type_read_back_the_very_same(store: Store, array: pa.Array, times: int) -> None:
     array = pa.concat_arrays([array] * times)  # Many rows may go another way than few.
