@@ -46,6 +46,11 @@ def planted() -> Pipeline:
     def users(access: DataFrame) -> DataFrame:  # plant: users
         return access.groupBy("url").agg(sf.countDistinct("ip").alias("users"))
 
+    @app.view(key=["ip", "url"], within="ip")
+    def shares(access: DataFrame) -> DataFrame:  # plant: shares
+        own = access.groupBy("ip", "url").agg(sf.count("*").alias("hits"))
+        return own.select("ip", "url", sf.sum("hits").over(Window.partitionBy("url")).alias("all_hits"))
+
     @app.view
     def clock_in_plan(access: DataFrame) -> DataFrame:
         return access.select("url", sf.current_timestamp().alias("seen"))  # plant: clock_in_plan

@@ -83,7 +83,7 @@ def test_what_analysis_knows_is_a_failure_without_a_run(report: Report, view: st
     ("view", "words", "runs"),
     [
         ("first_url", "first() takes rows in whatever order they come", {"stream, ten steps"}),
-        ("users", "groups meet: rows of ip=", {"stream, ten steps", "stream, single records"}),
+        ("shares", "the groups meet", {"stream, ten steps", "stream, single records"}),
         ("clock_in_udf", "two batches differ: the function seconds_ago() uses the clock (time)", {"batch again"}),
     ],
 )
@@ -96,19 +96,27 @@ def test_what_only_running_shows_is_found_with_its_line(report: Report, view: st
     assert runs <= {line.run for line in report.lines if line.view == view and not line.agrees}
 
 
+def test_groups_that_meet_in_one_row_are_named_where_the_step_fails(report: Report) -> None:
+    found = failure(report, "users")
+    assert found.kind == "error"
+    assert "the groups meet" in found.cause
+    assert found.cause_place is not None
+    assert (Path(found.cause_place.file).name, found.cause_place.line) == ("planted.py", line_of("users"))
+
+
 def test_right_views_beside_wrong_ones_agree(report: Report) -> None:
     views = {"chance", "forced_fold", "merged_users", "clock_in_plan", "clock_in_function"}
-    assert {each.view for each in report.failures} == views | {"first_url", "users", "clock_in_udf"}
+    assert {each.view for each in report.failures} == views | {"first_url", "users", "shares", "clock_in_udf"}
     lines = [line for line in report.lines if line.view in ("right", "right_above")]
     assert len(lines) == 12
     assert all(line.agrees for line in lines)
 
 
 def test_a_difference_shows_both_rows_and_the_records_behind_them(report: Report) -> None:
-    found = failure(report, "users")
+    found = failure(report, "shares")
     difference = found.differences[0]
     assert difference.example.expected is not None
-    assert difference.example.columns == ("users",)
+    assert difference.example.columns == ("all_hits",)
     url = difference.example.key["url"]
     assert difference.explained is not None
     assert {record.values["url"] for record in difference.explained.records if record.values} == {url}
@@ -119,7 +127,7 @@ def test_a_difference_shows_both_rows_and_the_records_behind_them(report: Report
 
 def test_the_report_is_text_json_and_html(report: Report) -> None:
     text = report.text()
-    assert "8 of 10 views failed" in text
+    assert "9 of 11 views failed" in text
     assert f"planted.py:{line_of('users')}" in text
     assert "seed 7" in text
     assert report.tolerant == ()
@@ -128,7 +136,7 @@ def test_the_report_is_text_json_and_html(report: Report) -> None:
     assert {each["view"] for each in document["failures"]} == {each.view for each in report.failures}
     html = page(report)
     assert html.count("<table>") == 1
-    assert "8 of 10 views failed" in html
+    assert "9 of 11 views failed" in html
 
 
 def shop() -> Pipeline:

@@ -167,7 +167,7 @@ def _declared(view: CompiledView, groups: Callable[[], str]) -> Iterator[Cause]:
         said = "; ".join(", ".join(each) for each in spec.within.values())
         yield Cause(
             f"right in one step and wrong in many: within={said!r} says that rows of different groups never meet. "
-            + (groups() or "Rows of several groups make one row of the view: the groups meet"),
+            + (groups() or "Rows of several groups decide one row of the view: the groups meet"),
             "name columns whose groups never meet in an aggregate, an OVER or a join; or leave within= out",
             spec.place,
         )
