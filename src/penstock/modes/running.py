@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -21,7 +20,7 @@ from penstock.errors import KeptRowsLost
 from penstock.log.cut import Offsets
 from penstock.log.log import Log
 from penstock.log.topic import Topic
-from penstock.plans.collect import collect
+from penstock.modes.ahead import Ahead, Slices
 from penstock.upkeep.changes import KEY, one_array
 from penstock.upkeep.commit import Committed, RowsUnfit, dead_topic, write_kept, write_step
 from penstock.upkeep.inputs import TopicInput, ViewInput
@@ -45,8 +44,6 @@ Cut = Mapping[str, Mapping[int, int]]
 
 BIG_ROWS = 200_000
 """From so many new records on, views that are redone may be computed as a whole: see `is_big`."""
-_ahead = ThreadPoolExecutor(4, thread_name_prefix="penstock-ahead")
-
 FILL_ROWS = 200_000
 """So many kept rows are written in one transaction when they are made from what is there already."""
 
@@ -64,33 +61,6 @@ class StepReport:
     changed: Mapping[str, int]
     unfit: int
     fence: Fence
-
-
-Slices = dict[object, Slice]
-"""Slices by their topic, start and stop."""
-
-
-class Ahead:
-    """What later steps will ask of Spark, computed while the step before is merged and written."""
-
-    def __init__(self) -> None:
-        self.slices: Slices = {}
-        self._begun: dict[str, tuple[Mapping[str, Slice], Future[list[pa.Table]]]] = {}
-
-    def begin(self, view: str, keeper: Foreseeing, step: Step) -> None:
-        """Begins with what a view will ask for first."""
-        self._begun[view] = (step.slices, _ahead.submit(lambda: collect(keeper.first(step) or [])))
-
-    def wait(self) -> None:
-        """Until all of it is computed, well or not."""
-        wait([future for _, future in self._begun.values()])
-
-    def ready_for(
-        self, slices: Mapping[str, Slice], views: Sequence[CompiledView]
-    ) -> dict[str, Future[list[pa.Table]]]:
-        """What was computed over just these slices."""
-        found = {view.name: self._begun[view.name] for view in views if view.name in self._begun}
-        return {name: future for name, (over, future) in found.items() if over == slices}
 
 
 class RunningSet:

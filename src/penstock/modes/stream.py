@@ -11,9 +11,10 @@ from datetime import timedelta
 from penstock.consume.wakeup import Wakeup
 from penstock.errors import StoreUnavailable
 from penstock.log.cut import Offsets
+from penstock.modes.ahead import Ahead
 from penstock.modes.engine import Engine
 from penstock.modes.patience import OnRetry, Patience
-from penstock.modes.running import Ahead, RunningSet, StepReport, step_together
+from penstock.modes.running import RunningSet, StepReport, step_together
 from penstock.modes.until import Until, reached
 
 OnStep = Callable[[StepReport, RunningSet, int], None]

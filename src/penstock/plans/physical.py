@@ -73,6 +73,7 @@ class PhysicalPlan:
         with self._lock:
             # Of one row, or none, the optimizer knows too much: what it leaves out then would be missing later.
             if self._rdd is None and self._is_possible and rows.count > 1:
+                self._is_possible = False  # Also where preparing fails: it will again.
                 self._is_possible = self._prepare(rows, plan())
             if self._rdd is None:
                 return None
@@ -91,8 +92,11 @@ class PhysicalPlan:
         nodes = [*maker.nodes(physical)]
         if not all(simple_name(node) in _FORGETFUL for node in nodes) or not physical.subqueriesAll().isEmpty():
             return False
-        [leaf] = maker.items(plan.collectLeaves())
-        [scan] = [node for node in nodes if simple_name(node) == "LocalTableScanExec"]
+        leaves = maker.items(plan.collectLeaves())
+        scans = [node for node in nodes if simple_name(node) == "LocalTableScanExec"]
+        if len(leaves) != 1 or len(scans) != 1:
+            return False
+        [leaf], [scan] = leaves, scans
         # The very same rows and columns, or the optimizer has computed something into them.
         if not maker.has_same_rows(scan.rows(), rows.data) or not scan.output().equals(leaf.output()):
             return False
