@@ -309,18 +309,17 @@ def distinct_per_minute() -> Pipeline:
 
 
 def joined() -> Pipeline:
-    """Two topics, joined by key where events are at most 10 ms apart."""
+    """Two topics, joined by key and hundredth of a second."""
     app = Pipeline("joined")
     app.topic("events", DDL, event_time="time", key="key")
     app.topic("others", DDL, event_time="time", key="key")
 
     @app.view(key=["key", "time", "other"], within="key", horizon="1 second")
     def pairs(events: DataFrame, others: DataFrame) -> DataFrame:
-        other = others.select("key", sf.col("time").alias("other"), sf.col("value").alias("other_value"))
-        near = sf.abs(sf.unix_micros("time") - sf.unix_micros("other")) <= 10_000
-        return (
-            events.join(other, "key").filter(near).groupBy("key", "time", "other").agg(sf.max("value").alias("value"))
-        )
+        hundredth = sf.floor(sf.unix_micros("time") / 10_000).alias("hundredth")
+        other = others.select("key", hundredth, sf.col("time").alias("other"), sf.col("value").alias("other_value"))
+        met = events.select("key", hundredth, "time").join(other, ["key", "hundredth"])
+        return met.groupBy("key", "time", "other").agg(sf.max("other_value").alias("value"))
 
     return app
 

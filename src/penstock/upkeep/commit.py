@@ -14,7 +14,7 @@ from penstock.errors import ValueUnfit
 from penstock.events.schema import parse_ddl
 from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
 from penstock.upkeep.changelog import changelog_rows
-from penstock.upkeep.changes import KEY, Changes, is_among, one_array, readable_rows
+from penstock.upkeep.changes import KEY, Changes, one_array, readable_rows
 from penstock.upkeep.fold import FoldGroups
 from penstock.upkeep.kept_rows import KeptChange
 from penstock.views.catalog import Catalog, Counters, Generation
@@ -62,10 +62,9 @@ def write_step(
         late = sum(step.slices[topic].late for topic in view.topics)
         corrected = corrected_rows(view, changes, closed.get(view.name))
         old = generation.counters.get(view.name, Counters())
-        added = changes.after.num_rows - _kept_count(changes)
         counters[view.name] = replace(
             old,
-            rows=old.rows + added - len(changes.gone),
+            rows=old.rows + changes.after.num_rows - changes.before.num_rows,
             late=old.late + late,
             corrected=old.corrected + corrected,
         )
@@ -148,14 +147,6 @@ def is_window(kind: pa.DataType) -> bool:
 def _ended(rows: pa.Table, window: str, moment_us: int) -> pa.Array:
     ends = one_array(rows.column(window)).field("end").view(pa.int64())
     return pc.fill_null(pc.less_equal(ends, pa.scalar(moment_us, pa.int64())), False)
-
-
-def _kept_count(changes: Changes) -> int:
-    """How many of the rows written were there before."""
-    if not changes.before.num_rows:
-        return 0
-    found = is_among(one_array(changes.after.column(KEY)), one_array(changes.before.column(KEY)))
-    return int(pc.sum(found).as_py() or 0)
 
 
 def _dead(view: CompiledView, changes: Changes, refused: Sequence[Unfit]) -> pa.Table:

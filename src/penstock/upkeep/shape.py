@@ -29,9 +29,15 @@ class Shape:
     """What only the next step needs: states of aggregates, counts for undoing, the order of the last change."""
     has_group: bool = False
     """Rows carry the window or group they came from."""
+    _tables: dict[int, StoredTable] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def table(self, generation: int) -> StoredTable:
         """How the rows of one generation are stored."""
+        if generation not in self._tables:
+            self._tables[generation] = self._table(generation)
+        return self._tables[generation]
+
+    def _table(self, generation: int) -> StoredTable:
         own = [pa.field(KEY, pa.binary(16)), *([pa.field(GROUP, pa.binary(16))] if self.has_group else [])]
         schema = pa.schema([*own, *self.columns, *self.hidden])
         return StoredTable(table_name(self.view, generation), schema, (KEY,), ((GROUP,),) if self.has_group else ())
