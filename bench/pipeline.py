@@ -39,6 +39,7 @@ from penstock.views.store import Store, open_store
 AIMS = {
     "batch_vs_plain": ("<=", 1.05),
     "catch_up_vs_structured_streaming": (">=", 2.0),
+    "catch_up_vs_structured_streaming_small_steps": (">=", 2.0),
     "step_vs_structured_streaming": ("<=", 0.4),
     "step_20_views_vs_1": ("<=", 4.0),
     "latency_ms_p50": ("<=", 250.0),
@@ -115,8 +116,12 @@ class Bench:
         return {"batch_vs_plain": taken["ours"] / taken["plain"], "batch_rows_per_second": rate}
 
     def catch_up_vs_structured_streaming(self) -> dict[str, float]:
-        """A windowed count per key, in steps of one file of half a million events each."""
-        topic = filled_topic(self.folder / "batch", self.size.rows, KEYS)
+        """A windowed count per key, in steps of one file of half a million events each, and of a fifth of that."""
+        large, small = (self._catch_up(rows) for rows in (FILE_ROWS, FILE_ROWS // 5))
+        return {**large, **{f"{name}_small_steps": value for name, value in small.items()}}
+
+    def _catch_up(self, step_rows: int) -> dict[str, float]:
+        topic = filled_topic(self.folder / f"catch-up{step_rows}", self.size.rows, KEYS, file_rows=step_rows)
         files = sorted(topic.directory.glob("*/*.parquet"))
         expected = []
         app = counting()
@@ -124,7 +129,7 @@ class Bench:
 
         def ours() -> None:
             with self.engine(app, topic.log, views) as (engine, store):
-                [running] = run_stream(engine, once=True, max_rows=FILE_ROWS)
+                [running] = run_stream(engine, once=True, max_rows=step_rows)
                 [view] = running.views
                 table = store.read(view.shape.table(running.generation.number), columns=["hits"])
                 expected.append((table.num_rows, sum(table.column("hits").to_pylist())))

@@ -28,12 +28,14 @@ def events(first: int, count: int, keys: int, *, spread_us: int = 1000, seed: in
     )
 
 
-def filled_topic(directory: Path, rows: int, keys: int, *, name: str = "events", is_sealed: bool = True) -> Topic:
-    """A topic with so many events, sealed to Parquet files of half a million each."""
+def filled_topic(
+    directory: Path, rows: int, keys: int, *, name: str = "events", is_sealed: bool = True, file_rows: int = FILE_ROWS
+) -> Topic:
+    """A topic with so many events, sealed to Parquet files of half a million each, or as many as it says."""
     log = Log(directory, background=False)
     topic = log.create(name, DDL, event_time="time", key="key", exist_ok=True)
-    for first in range(0, rows, FILE_ROWS):
-        topic.append(events(first, min(FILE_ROWS, rows - first), keys))
+    for first in range(0, rows, file_rows):
+        topic.append(events(first, min(file_rows, rows - first), keys, seed=len(name)))
         if is_sealed:
             topic.seal(active=True)
     return topic

@@ -44,8 +44,10 @@ Cut = Mapping[str, Mapping[int, int]]
 
 BIG_ROWS = 200_000
 """From so many new records on, views that are redone may be computed as a whole: see `is_big`."""
-FILL_ROWS = 200_000
-"""So many kept rows are written in one transaction when they are made from what is there already."""
+FILL_ROWS = 1_000_000
+"""So many kept rows are written in one transaction when they are made from what is there already.
+
+Each of them touches nearly all of the index, so that few large ones write far less than many small ones."""
 
 
 @dataclass(frozen=True)
