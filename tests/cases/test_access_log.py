@@ -26,7 +26,6 @@ pytestmark = pytest.mark.spark
 Hit = dict[str, Any]
 
 LINE = re.compile(r'(\S+) \S+ \S+ \[([^\]]+)\] "(\S+) (\S+) [^"]*" (\d+) (\d+|-) "[^"]*" "[^"]*"')
-EVENTS = 2_000
 LATENESS = timedelta(seconds=30)
 MINUTE = timedelta(minutes=1)
 SESSION_GAP = timedelta(minutes=30)
@@ -99,7 +98,7 @@ def lines(cases: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def events(lines: list[str]) -> list[Hit]:
-    return [hit for line in lines[:EVENTS] if (hit := parsed(line)) is not None]
+    return [hit for line in lines if (hit := parsed(line)) is not None]
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +151,7 @@ def test_steps_of_any_size_give_the_rows_of_a_batch(lab: Lab, batch: Rows, event
 
 def test_what_is_dropped_is_what_the_log_calls_late(lab: Lab, batch: Rows, events: list[Hit]) -> None:
     late = [each for each, arrived in zip(events, arrivals(events), strict=True) if arrived - each["time"] > LATENESS]
-    listed, total = late_events(lab.topics["access"], limit=EVENTS)
+    listed, total = late_events(lab.topics["access"], limit=len(events))
     assert 0 < total == len(late) < len(events)
     assert Counter((each.event_time, each.columns["ip"], each.columns["url"]) for each in listed) == Counter(
         (each["time"], each["ip"], each["url"]) for each in late
