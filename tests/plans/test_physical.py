@@ -70,3 +70,16 @@ def test_a_failure_is_blamed_on_the_frame_that_failed(spark: SparkSession) -> No
     with pytest.raises(FrameFailed) as caught:
         collect([good, bad.ask({"rows": frame(spark, ROWS)})])
     assert caught.value.index == 1
+
+
+def test_what_a_plan_wrote_before_it_failed_is_not_taken_for_the_next_ones_rows(spark: SparkSession) -> None:
+    """Spark gives rows in batches of 10,000: the first of them is written before the second fails."""
+    numbers: list[tuple[str | None, int | None]] = [("a", n) for n in range(12_000)]
+    given = {"rows": frame(spark, numbers)}
+    failing = prepared(spark, lambda rows: rows.select("k", sf.expr("1 / (n - 11999)").alias("x")))
+    counting = prepared(spark, SHAPES["whole"])
+    with Turn() as turn:
+        assert failing.ask(given).quickly(turn) is None
+        table = counting.ask(given).quickly(turn)
+    assert table is not None
+    assert table.to_pylist() == [{"c": 12_000, "n": 11_999}]

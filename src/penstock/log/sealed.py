@@ -157,11 +157,12 @@ class EventTimes:
 
 
 @lru_cache(maxsize=1024)
-def event_times(path: Path, crc32c: int, column: str) -> tuple[EventTimes | None, ...]:  # noqa: ARG001 (see below)
+def event_times(path: Path, crc32c: int, column: str) -> tuple[EventTimes | None, ...]:
     """The least and the greatest event time of each row group, as Parquet knows them; None where it does not.
 
-    Another checksum is another file. FileNotFoundError if it is gone.
+    FileNotFoundError if the file is gone, CorruptionError if it is damaged.
     """
+    check_once(path, crc32c)
     with path.open("rb", buffering=0) as file:
         metadata = pq.read_metadata(file)
     schema = metadata.schema.to_arrow_schema()

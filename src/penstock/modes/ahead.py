@@ -11,9 +11,9 @@ import pyarrow as pa
 from penstock.plans.collect import collect
 
 if TYPE_CHECKING:
+    from penstock.plans.prepared import Asked
     from penstock.upkeep.compiled import CompiledView
     from penstock.upkeep.slices import Slice
-    from penstock.upkeep.step import Foreseeing, Step
 
 Slices = dict[object, "Slice"]
 """Slices by their topic, start and stop."""
@@ -28,9 +28,12 @@ class Ahead:
         self.slices: Slices = {}
         self._begun: dict[str, tuple[Mapping[str, Slice], Future[list[pa.Table]]]] = {}
 
-    def begin(self, view: str, keeper: Foreseeing, step: Step) -> None:
-        """Begins with what a view will ask for first."""
-        self._begun[view] = (step.slices, _pool.submit(lambda: collect(keeper.first(step) or [])))
+    def begin(self, view: str, slices: Mapping[str, Slice], asked: Sequence[Asked]) -> None:
+        """Begins with what a view will ask for first.
+
+        It is asked by the caller: reading a topic sets the session for a moment, which two threads must not do at once.
+        """
+        self._begun[view] = (slices, _pool.submit(collect, asked))
 
     def wait(self) -> None:
         """Until all of it is computed, well or not."""

@@ -47,7 +47,8 @@ BIG_ROWS = 200_000
 FILL_ROWS = 1_000_000
 """So many kept rows are written in one transaction when they are made from what is there already.
 
-Each of them touches nearly all of the index, so that few large ones write far less than many small ones."""
+Each of them touches nearly all of the table, so that few large ones write far less than many small ones.
+"""
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,9 @@ class RunningSet:
         if all(part.is_small for part in step.slices.values()):
             return
         for view in self.views:
-            if isinstance(view.keeper, Foreseeing):
-                ahead.begin(view.name, view.keeper, step)
+            # A view over a view asks for what that one's step will have changed.
+            if isinstance(view.keeper, Foreseeing) and not view.upstream:
+                ahead.begin(view.name, step.slices, view.keeper.first(step))
 
     def _slices(self, start: Cut, stop: Cut, shared: Slices) -> dict[str, Slice]:
         found = {}

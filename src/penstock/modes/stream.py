@@ -166,9 +166,7 @@ class _Stream:
         self._deliver()
         return True
 
-    def _look_ahead(
-        self, sets: list[RunningSet], cuts: list[dict[str, Offsets]], ends: list[dict[str, Offsets]]
-    ) -> None:
+    def _look_ahead(self, sets: list[RunningSet], cuts: _Cuts, ends: _Cuts) -> None:
         """Gives Spark the step after this one to compute, while this one is merged and written."""
         if self._ahead is not None:
             self._ahead.wait()

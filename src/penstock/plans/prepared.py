@@ -83,8 +83,7 @@ class Prepared:
             return None
         [(leaf, name)] = self._leaves
         rows = local_rows(frames[name])
-        is_small = rows is not None and rows.count <= ROWS_IN_ONE_TASK_MAX
-        if rows is None or not is_small or not _fits(frames[name].schema, self._wanted[name]):
+        if rows is None or rows.count > ROWS_IN_ONE_TASK_MAX or not _fits(frames[name].schema, self._wanted[name]):
             return None
 
         def plan() -> Java:

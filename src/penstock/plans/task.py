@@ -76,9 +76,12 @@ class Task:
 
     def run(self, rdd: Java, partition: Java) -> list[bytes]:
         """All elements of the partition. Raises whatever the plan raises."""
-        with self._as_task():
-            self._tasks.writer.writeIteratorToStream(rdd.iterator(partition, self._context), self._out)
-        return _framed(self._answers.read())
+        try:
+            with self._as_task():
+                self._tasks.writer.writeIteratorToStream(rdd.iterator(partition, self._context), self._out)
+        finally:
+            answer = self._answers.read()  # Also of a plan that failed half way: the next one begins behind it.
+        return _framed(answer)
 
     def end(self) -> None:
         """Gives back all that it took."""

@@ -48,16 +48,15 @@ class FoldGroups:
 
     def advance(self, step: Step) -> Advance:
         """See `Keeper`."""
-        first = self.first(step)
-        if first is not None:
-            [new] = yield first
+        if not self.has_undo:
+            [new] = yield self.first(step)
             return self._changes(step, new, None)
         new, gone = yield [self.prepared.ask(new_frames(self.inputs, step, side)) for side in ("after", "before")]
         return self._changes(step, new, gone)
 
-    def first(self, step: Step) -> list[Asked] | None:
+    def first(self, step: Step) -> list[Asked]:
         """See `Foreseeing`."""
-        return None if self.has_undo else [self.prepared.ask(new_frames(self.inputs, step))]
+        return [self.prepared.ask(new_frames(self.inputs, step))]
 
     def _changes(self, step: Step, new: pa.Table, gone: pa.Table | None) -> Changes:
         keys = key_hashes(new, self.shape.key)

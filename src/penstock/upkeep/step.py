@@ -54,10 +54,10 @@ class Keeper(Protocol):
 
 @runtime_checkable
 class Foreseeing(Keeper, Protocol):
-    """A keeper that can tell what it will ask for before the step before is done."""
+    """A keeper that can tell, of a view over topics alone, what it will ask for before the step before is done."""
 
-    def first(self, step: Step) -> list[Asked] | None:
-        """What `advance` asks for first, where the slices alone decide that."""
+    def first(self, step: Step) -> list[Asked]:
+        """What `advance` asks for first: the slices decide that."""
         ...
 
 
