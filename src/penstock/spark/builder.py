@@ -51,8 +51,9 @@ def session(settings: SparkSettings | None = None, *, name: str = "penstock") ->
     with _starting:
         if SparkContext._active_spark_context is None:
             _prepare_environment(settings)
-            # PySpark prints every error that names a DataFrame as kilobytes of JSON, before anybody can catch it.
-            logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+            # PySpark prints every error of a plan as kilobytes of JSON, before anybody can catch it.
+            for kind in ("DataFrame", "SQL"):
+                logging.getLogger(f"{kind}QueryContextLogger").setLevel(logging.CRITICAL)
             conf = SparkConf(loadDefaults=False).setAppName(name).setAll([*configuration(settings).items()])
             SparkContext(conf=conf, gateway=None if SparkContext._gateway else _start_jvm(conf))
         return SparkSession.builder.getOrCreate()
