@@ -54,6 +54,8 @@ VERSION_MIN = 150_000
 COPY_ROWS_MIN = 5_000
 """From so many rows on they go by COPY."""
 
+_DEADLOCKS_MAX = 5
+"""So often a read that lost a deadlock is repeated."""
 _LENGTH_MAX = 250_000_000
 _ARRAYS_BYTES_MAX = 64 << 20
 _RELATIONS = {"r": "table", "p": "table", "v": "view", "m": "materialized view", "i": "index", "S": "sequence"}
@@ -132,6 +134,15 @@ class PostgresDatabase(Database):
         return _driver(connection).execute(statement, _parameters(lookup.parameters)).rowcount
 
     def query(self, sql: str, parameters: Mapping[str, object] | None) -> Rows:
+        for _ in range(_DEADLOCKS_MAX):
+            try:
+                return self._query(sql, parameters)
+            except psycopg.errors.DeadlockDetected:
+                # It reads two views while a switch replaces both, in the other order. A read may simply be repeated.
+                continue
+        return self._query(sql, parameters)
+
+    def _query(self, sql: str, parameters: Mapping[str, object] | None) -> Rows:
         with self._readers.connect() as connection:
             statement, values = sql, None
             if parameters is not None:
