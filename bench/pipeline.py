@@ -34,6 +34,7 @@ from penstock.modes.stream import Stop, run_stream
 from penstock.settings import SparkSettings
 from penstock.spark import session
 from penstock.upkeep.compiled import CompiledView, compile_pipeline
+from penstock.upkeep.step import finish
 from penstock.views.store import Store, open_store
 
 AIMS = {
@@ -131,7 +132,7 @@ class Bench:
             with self.engine(app, topic.log, views) as (engine, store):
                 [running] = run_stream(engine, once=True, max_rows=step_rows)
                 [view] = running.views
-                table = store.read(view.shape.table(running.generation.number), columns=["hits"])
+                table = store.read(view.shape.table(running.generation.layers), columns=["hits"])
                 expected.append((table.num_rows, sum(table.column("hits").to_pylist())))
 
         def streaming() -> None:
@@ -257,7 +258,7 @@ class Bench:
             for number in range(self.size.steps + 10):
                 topic.append(events(number * STEP_ROWS, STEP_ROWS, KEYS))
                 began = time.monotonic()
-                step_together([(each, each.ends()) for each in running])
+                finish(step_together([(each, each.ends()) for each in running]))
                 taken.append(time.monotonic() - began)
             return taken[10:]
 
@@ -267,7 +268,7 @@ class Bench:
         other = filled_topic(folder, rows, KEYS, name="others") if is_join else None
         with self.engine(pipeline, topic.log) as (engine, _):
             [running] = run_stream(engine, once=True)
-            running.fill_kept_rows()
+            finish(running.fill_kept_rows())
             taken = []
             for number in range(self.size.steps // 2 + 5):
                 topic.append(strayed(rows + number * STEP_ROWS, STEP_ROWS, KEYS))

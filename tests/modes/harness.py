@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from penstock.log.log import Log
 from penstock.log.topic import Topic
 from penstock.modes.batch import run_batch
 from penstock.modes.engine import Engine, open_engine
+from penstock.modes.replays import run_kappa
+from penstock.modes.rounds import run_lambda
 from penstock.modes.stream import run_stream
 from penstock.modes.topics import make_topics
 from penstock.pipeline.pipeline import Pipeline
@@ -58,13 +62,17 @@ class Lab:
 
     @contextmanager
     def engine(
-        self, name: str | None = None, pipeline: Pipeline | None = None, url: str | None = None
+        self,
+        name: str | None = None,
+        pipeline: Pipeline | None = None,
+        url: str | None = None,
+        compiled: Sequence[CompiledView] | None = None,
     ) -> Iterator[tuple[Engine, Store]]:
         """An engine over a database: a new one, or the one of that name or address."""
         self._runs += 1
         if url is None and name is None and self._new_url is not None:
             url = self._new_url()
-        views = self.compiled() if pipeline is None else None
+        views = compiled or (self.compiled() if pipeline is None else None)
         with (
             open_store(url or f"sqlite:{self.folder / (name or f'views{self._runs}')}.db") as store,
             open_engine(pipeline or self.pipeline, log=self.log, store=store, spark=self.spark, views=views) as engine,
@@ -83,6 +91,43 @@ class Lab:
             run_stream(engine, once=True, max_rows=max_rows)
             return rows_of(engine, store)
 
+    def as_lambda(self, max_rows: int | None = None, cuts: int = 4) -> Rows:
+        """What they hold after a batch part, speed steps on top of it, a second round beside more of them, and so on.
+
+        The batch parts end at odd ones of so many cuts along arrival, the speed parts go on to the even ones.
+        """
+        with self.engine() as (engine, store):
+            for number, cut in enumerate(self.cuts(cuts)):
+                # Every other run is due for a new batch part; the others only go on with the speed part.
+                every = timedelta(0) if number % 2 == 0 else timedelta(hours=1)
+                run_lambda(engine, every=every, once=True, until=cut, max_rows=max_rows)
+            assert all(live.beneath for views in engine.sets if (live := engine.live(views)))
+            return rows_of(engine, store)
+
+    def as_kappa(self, max_rows: int | None = None) -> Rows:
+        """What they hold after a stream by other code, a replay by this one in the middle of it, and the rest."""
+        middle, *_ = self.cuts(2)
+        with self.engine("kappa", compiled=[replace(view, fingerprint="other") for view in self.compiled()]) as (
+            engine,
+            store,
+        ):
+            run_stream(engine, until=middle, max_rows=max_rows)
+        with self.engine("kappa") as (engine, store):
+            run_kappa(engine, once=True, max_rows=max_rows)
+            return rows_of(engine, store)
+
+    def cuts(self, count: int) -> list[str]:
+        """So many places along the log, the last one its end, as `--until` takes them."""
+        topics = {name: topic.end() for name, topic in self.topics.items()}
+        return [
+            ",".join(
+                f"{name}:{number}={-(-end * (place + 1) // count)}"
+                for name, ends in topics.items()
+                for number, end in ends.items()
+            )
+            for place in range(count)
+        ]
+
 
 def rows_of(engine: Engine, store: Store) -> Rows:
     """The rows of every view as readers see them, sorted."""
@@ -91,7 +136,7 @@ def rows_of(engine: Engine, store: Store) -> Rows:
         live = engine.live(views)
         assert live is not None
         for view in views:
-            table = store.read(view.shape.table(live.number)).select(view.shape.columns.names)
+            table = store.read(view.shape.table(live.layers)).select(view.shape.columns.names)
             found[view.name] = sorted((tuple(map(plain, row.values())) for row in table.to_pylist()), key=repr)
             assert live.counters[view.name].rows == table.num_rows, view.name
     return found

@@ -67,7 +67,7 @@ class Reader(threading.Thread):
             self.looks.append((total, int(balance), count))
         live = self._engine.live(self._engine.sets[0])
         assert live is not None
-        balances, total_view = (view.shape.table(live.number) for view in self._engine.sets[0])
+        balances, total_view = (view.shape.table(live.layers) for view in self._engine.sets[0])
         with self._store.snapshot() as snapshot:
             amounts = [row["balance"] for row in snapshot.read(balances).to_pylist()]
             for row in snapshot.read(total_view).to_pylist():

@@ -130,3 +130,12 @@ def test_steps_of_any_size_give_the_rows_of_a_batch(lab: Lab, max_rows: int | No
     expected = lab.batch()
     assert all(expected.values()), expected
     assert lab.stream(max_rows) == expected
+
+
+@pytest.mark.parametrize("max_rows", [None, 7])
+def test_batch_parts_and_speed_parts_add_up_to_the_rows_of_a_batch(lab: Lab, max_rows: int | None) -> None:
+    assert lab.as_lambda(max_rows) == lab.batch()
+
+
+def test_a_replay_in_the_middle_of_a_stream_gives_the_rows_of_a_batch(lab: Lab) -> None:
+    assert lab.as_kappa(20) == lab.batch()

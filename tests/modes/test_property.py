@@ -176,7 +176,7 @@ def meant(
 def held(store: Store, running: RunningSet) -> dict[str, list[Any]]:
     found = {}
     for view in running.views:
-        table = store.read(view.shape.table(running.generation.number))
+        table = store.read(view.shape.table(running.generation.layers))
         assert running.generation.counters[view.name].rows == table.num_rows, view.name
         found[view.name] = in_order(table.to_pylist(), view.shape.columns.names)
     return found

@@ -34,6 +34,16 @@ def test_every_view_is_kept_as_it_should_be(lab: Lab, expected: Rows) -> None:
 
 @pytest.mark.parametrize("max_rows", [None, 10, 3])
 def test_steps_of_any_size_give_the_rows_of_a_batch(lab: Lab, expected: Rows, max_rows: int | None) -> None:
-    found = lab.stream(max_rows)
-    wrong = {name: (rows, found[name]) for name, rows in expected.items() if rows != found[name]}
-    assert not wrong
+    assert not differing(expected, lab.stream(max_rows))
+
+
+def test_batch_parts_and_speed_parts_add_up_to_the_rows_of_a_batch(lab: Lab, expected: Rows) -> None:
+    assert not differing(expected, lab.as_lambda(5))
+
+
+def test_a_replay_in_the_middle_of_a_stream_gives_the_rows_of_a_batch(lab: Lab, expected: Rows) -> None:
+    assert not differing(expected, lab.as_kappa(20))
+
+
+def differing(expected: Rows, found: Rows) -> dict[str, tuple[object, object]]:
+    return {name: (rows, found[name]) for name, rows in expected.items() if rows != found[name]}

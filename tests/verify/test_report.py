@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.pipeline.place import Place
+from penstock.upkeep.compare import Comparison, Example
 from penstock.upkeep.explain import Explanation, Record
-from penstock.verify.compare import Comparison, Example
 from penstock.verify.page import page
 from penstock.verify.report import Difference, Failure, Line, Report
 

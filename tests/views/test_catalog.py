@@ -41,7 +41,7 @@ def view(name: str, number: int = 1, **settings: object) -> KnownView:
 
 def test_a_generation_is_read_as_it_was_entered(catalog: Catalog) -> None:
     upstream, keyless = view("zebra"), KnownView("aardvark", "f", pa.schema([]), "whole")
-    made = catalog.new_generation("web", "zebra", [upstream, keyless], fence=Fence({"access": {0: 5}}, 7), created_us=9)
+    made = catalog.new_generation("web", "zebra", [upstream, keyless], created_us=9)
     assert (made.number, made.state, made.created_us, made.switched_us) == (1, "building", 9, None)
     assert catalog.generations("web", "zebra") == catalog.generations() == [made]
     (read,) = catalog.generations("web")

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from penstock.errors import ReplayRefused, UnknownView, ViewsChanged
 from penstock.log.cut import Offsets
@@ -19,20 +18,22 @@ from penstock.log.log import Log
 from penstock.log.topic import Topic
 from penstock.modes.changed import changed_views
 from penstock.modes.running import RunningSet, known_views
+from penstock.modes.switching import KEEP_OLD, drop_generations, switch_in
 from penstock.modes.topics import make_changelog, make_topics
 from penstock.pipeline.pipeline import Pipeline
 from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
-from penstock.upkeep.changelog import changelog_rows
-from penstock.upkeep.changes import KEY, difference
 from penstock.upkeep.compiled import CompiledView, compile_pipeline
 from penstock.upkeep.fold import STATE
-from penstock.views.catalog import Catalog, Generation, KnownView
-from penstock.views.outbox import Relay, enqueue, prepare, waiting
+from penstock.views.catalog import Catalog, Generation
+from penstock.views.outbox import Relay, prepare, waiting
 from penstock.views.owner import Owner
 from penstock.views.store import Store, Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_RESUMED = ("old", "building", "ready")
+"""Generations that can be gone on with, the worst first."""
 
 STATE_ROWS = 2_000_000
 """The most records of a step whose aggregates bring their values to the driver."""
@@ -50,6 +51,8 @@ class Engine:
     sets: tuple[tuple[CompiledView, ...], ...]
     is_silent: bool = False
     """Nothing is sent to topics: the log is only read."""
+    keep_old: timedelta = KEEP_OLD
+    """So long a generation that was replaced is kept for a rollback."""
 
     @property
     def views(self) -> tuple[CompiledView, ...]:
@@ -107,58 +110,67 @@ class Engine:
     def new(self, views: Sequence[CompiledView]) -> RunningSet:
         """A new, empty generation of a set, in the state building. What an earlier build left behind is removed."""
         with self.store.transaction(self.owner) as tx:
-            catalog = Catalog(tx.connection)
-            name = set_name(views)
-            names = {view.name for view in views}
-            for left in catalog.generations(self.pipeline.name):
-                if left.state == "building" and names & set(left.views):
-                    _drop(tx, left)
-            number = catalog.next_number(self.pipeline.name, name, names)
-            for view in views:
-                tx.create(view.shape.table(number))
-                for kept in view.kept:
-                    tx.create(kept.table(number))
-            generation = catalog.new_generation(self.pipeline.name, name, known_views(views, number))
-        return self._running(views, generation)
+            self._remove_unfinished(tx, views)
+            return self._made(tx, views)
 
-    def switch(self, running: RunningSet) -> None:
-        """Makes a generation the one people read, in one transaction, and tells of what differs from the one before.
+    def unfinished(self, views: Sequence[CompiledView]) -> RunningSet | None:
+        """A generation that the code as it is now has made, or begun to make, and that is not live; None without one.
 
-        Of generations that are old by now, only the last is kept.
+        It may be one that a run did not finish, one that waits to be switched in, or one that was replaced since.
         """
-        with self.store.transaction(self.owner) as tx:
-            catalog = Catalog(tx.connection)
-            known = catalog.views(self.pipeline.name)
-            live = {each.set: each for view in running.views if (each := known.get(view.name))}
-            others = [each for each in live.values() if each.set != running.generation.set]
-            for view in running.views:
-                if view.spec.changelog:
-                    self._tell_difference(tx, view, known.get(view.name), running)
-            switched = catalog.switch(running.generation, replaces=others)
-            for name in switched.withdraw:
-                tx.unpublish(name)
-            for view in running.views:
-                tx.publish(view.name, view.shape.table(running.generation.number), view.shape.columns.names)
-            kept = {(old.set, old.number) for old in switched.old}
-            for each in catalog.generations(self.pipeline.name):
-                is_ours = bool(set(each.views) & set(running.generation.views))
-                if is_ours and each.state == "old" and (each.set, each.number) not in kept:
-                    _drop(tx, each)
-        running.generation = replace(switched.live, fence=running.fence, counters=running.generation.counters)
+        with self.store.snapshot() as snapshot:
+            there = Catalog(snapshot.connection).generations(self.pipeline.name, set_name(views))
+        made = {view.name: view.fingerprint for view in views}
+        found = [
+            each for each in there if each.state in _RESUMED and each.fingerprints == made and each.beneath is None
+        ]
+        best = max(found, key=lambda each: (_RESUMED.index(each.state), each.number), default=None)
+        return None if best is None else self._running(views, best)
 
-    def _tell_difference(
-        self, tx: Transaction, view: CompiledView, before: Generation | None, running: RunningSet
-    ) -> None:
-        """Tells the topic of changes what turns the older rows into the new ones: all rows, where it knew of none."""
-        visible = [KEY, *view.shape.columns.names]
-        new = tx.read(view.shape.table(running.generation.number), columns=visible)
-        old = new.schema.empty_table()
-        if before is not None and _is_told_of(view, before.views[view.name]):
-            # The hidden columns of the older one may be others; its visible ones are the same.
-            old_table = replace(view.shape, hidden=pa.schema([]), has_group=False).table(before.number)
-            old = tx.read(old_table, columns=visible)
-        records = changelog_rows(view.shape, difference(old, new), running.fence)
-        enqueue(tx.connection, self.pipeline.name, str(view.spec.changelog), records)
+    def on_top_of(self, batch: RunningSet) -> RunningSet:
+        """A speed part over a generation, which is a batch part from now on: both are read, and kept, as one."""
+        with self.store.transaction(self.owner) as tx:
+            return self._made(tx, batch.views, beneath=batch.generation)
+
+    def copy_of(self, views: Sequence[CompiledView], source: Generation) -> RunningSet:
+        """A new generation, in the state building, that begins with the rows and the fence of another one."""
+        assert source.beneath is None, "a pair is two tables"
+        with self.store.transaction(self.owner) as tx:
+            self._remove_unfinished(tx, views)
+            running = self._made(tx, views)
+            layers = running.generation.layers
+            for view in views:
+                tx.copy(view.shape.table(source.layers), view.shape.table(layers))
+                for kept in view.kept:
+                    tx.copy(kept.table(source.layers), kept.table(layers))
+            catalog = Catalog(tx.connection)
+            running.generation = catalog.set_fence(running.generation, source.fence, source.counters)
+        return running
+
+    def _made(self, tx: Transaction, views: Sequence[CompiledView], beneath: Generation | None = None) -> RunningSet:
+        catalog, name = Catalog(tx.connection), set_name(views)
+        number = catalog.next_number(self.pipeline.name, name, [view.name for view in views])
+        layers = (number,) if beneath is None else (number, beneath.number)
+        for view in views:
+            tx.create(view.shape.table(layers))
+            for kept in view.kept:
+                tx.create(kept.table(layers))
+        known = known_views(views, layers)
+        return self._running(views, catalog.new_generation(self.pipeline.name, name, known, beneath=beneath))
+
+    def _remove_unfinished(self, tx: Transaction, views: Sequence[CompiledView]) -> None:
+        names = {view.name for view in views}
+        there = Catalog(tx.connection).generations(self.pipeline.name)
+        left = [each for each in there if each.state in ("building", "ready") and names & set(each.views)]
+        drop_generations(tx, self.pipeline.name, left)
+
+    def switch(self, *sets: RunningSet, is_same_code: bool = False) -> None:
+        """Makes these generations the ones people read, all in one transaction: see `switch_in`."""
+        with self.store.transaction(self.owner) as tx:
+            generations = [each.generation for each in sets]
+            live = switch_in(tx, generations, keep_old=self.keep_old, is_same_code=is_same_code)
+        for each, generation in zip(sets, live, strict=True):
+            each.generation = generation
 
     def build(
         self, views: Sequence[CompiledView], until: Mapping[str, Offsets], *, max_rows: int | None = None
@@ -171,22 +183,22 @@ class Engine:
             yield running
 
     def check_replay(self, views: Sequence[CompiledView]) -> None:
-        """ReplayRefused if retention has removed records that a new generation would need, and the live one has.
+        """ReplayRefused if retention has removed records that a new generation would need, and the live one has."""
+        lost = self.lost(views)
+        if lost:
+            raise ReplayRefused([view.name for view in views], lost)
+
+    def lost(self, views: Sequence[CompiledView]) -> dict[str, int]:
+        """By topic, how many records retention has removed that the live generation has and a new one would not have.
 
         A first generation loses nothing by beginning with what is left.
         """
         with self.store.snapshot() as snapshot:
             known = Catalog(snapshot.connection).views(self.pipeline.name)
         if not any(view.name in known for view in views):
-            return
-        gone = {
-            name: sum(topic.start().values())
-            for view in views
-            for name, topic in ((each, self.log.topic(each)) for each in view.topics)
-        }
-        lost = {name: count for name, count in gone.items() if count}
-        if lost:
-            raise ReplayRefused([view.name for view in views], lost)
+            return {}
+        gone = {name: sum(self.log.topic(name).start().values()) for view in views for name in view.topics}
+        return {name: count for name, count in gone.items() if count}
 
     def set_of(self, view: str) -> tuple[CompiledView, ...]:
         """The views that move together with this one. UnknownView names the nearest."""
@@ -223,6 +235,7 @@ def open_engine(
     spark: SparkSession,
     is_silent: bool = False,
     views: Sequence[CompiledView] | None = None,
+    keep_old: timedelta = KEEP_OLD,
 ) -> Iterator[Engine]:
     """Makes missing topics, compiles the views and takes ownership; gives it back at the end.
 
@@ -240,7 +253,7 @@ def open_engine(
                 with store.transaction(owner) as tx:
                     prepare(tx.connection, pipeline.name, topic)
         sets = tuple(tuple(compiled[name] for name in names) for names in connected_sets(compiled))
-        yield Engine(pipeline, log, store, spark, owner, sets, is_silent)
+        yield Engine(pipeline, log, store, spark, owner, sets, is_silent, keep_old)
 
 
 def connected_sets(views: Mapping[str, CompiledView]) -> list[tuple[str, ...]]:
@@ -268,13 +281,3 @@ def build_rows(views: Sequence[CompiledView], asked: int | None) -> int | None:
         return None
     has_states = any(name.startswith(STATE.format("")) for view in views for name in view.shape.hidden.names)
     return min(asked or STATE_ROWS, STATE_ROWS) if has_states else asked
-
-
-def _is_told_of(view: CompiledView, before: KnownView) -> bool:
-    """Whether the topic of changes knows the older rows. For other columns it is a new one, if of the same name."""
-    return before.details.get("changelog") == view.spec.changelog and before.schema.equals(view.shape.columns)
-
-
-def _drop(tx: Transaction, generation: Generation) -> None:
-    for name in Catalog(tx.connection).drop(generation):
-        tx.drop(name)

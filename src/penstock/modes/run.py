@@ -12,14 +12,16 @@ from penstock.durations import parse_duration
 from penstock.errors import UnknownMode
 from penstock.modes.batch import run_batch
 from penstock.modes.engine import Engine, open_engine
+from penstock.modes.replays import run_kappa
+from penstock.modes.rounds import EVERY, run_lambda
 from penstock.modes.running import RunningSet, StepReport
-from penstock.modes.stream import Stop, run_stream
+from penstock.modes.stream import Stop, StreamOptions, run_stream
 from penstock.modes.until import Until
 from penstock.pipeline.pipeline import Pipeline
 from penstock.settings import Settings, load_settings
 from penstock.views.fence import Fence
 
-Mode = Literal["batch", "stream"]
+Mode = Literal["batch", "stream", "lambda", "kappa"]
 MODES: tuple[str, ...] = get_args(Mode)
 
 
@@ -42,25 +44,31 @@ def run(
     until: Until = None,
     max_rows: int | None = None,
     trigger: str | timedelta | None = None,
+    batch_every: str | timedelta = EVERY,
+    hold: bool = False,
     settings: Mapping[str, object] | Settings | None = None,
     on_step: Callable[[StepReport, RunningSet, int], None] | None = None,
     stop: Stop | None = None,
 ) -> RunReport:
     """Runs a pipeline over its log into its views; returns when a batch is done, or a stream was stopped.
 
-    `settings` are overrides by full name (`{"log.url": "dir:./log"}`). See `run_batch` and `run_stream` for the rest.
+    `settings` are overrides by full name (`{"log.url": "dir:./log"}`). `batch_every` is for lambda, `hold` for kappa.
+    See `run_batch`, `run_stream`, `run_lambda` and `run_kappa` for the rest.
     """
     if mode not in MODES:
         raise UnknownMode(mode, MODES)
     pause = None if trigger is None else parse_duration(trigger)
     with opened(pipeline, settings) as engine:
         if mode == "batch":
-            done = run_batch(engine, until=until, max_rows=max_rows)
-        else:
-            done = run_stream(
-                engine, once=once, until=until, max_rows=max_rows, trigger=pause, on_step=on_step, stop=stop
-            )
-        return report(mode, done)
+            return report(mode, run_batch(engine, until=until, max_rows=max_rows))
+        options: StreamOptions = {
+            "once": once, "until": until, "max_rows": max_rows, "trigger": pause, "on_step": on_step, "stop": stop
+        }  # fmt: skip
+        if mode == "lambda":
+            return report(mode, run_lambda(engine, every=parse_duration(batch_every), **options))
+        if mode == "kappa":
+            return report(mode, run_kappa(engine, hold=hold, **options))
+        return report(mode, run_stream(engine, **options))
 
 
 def report(mode: Mode, done: list[RunningSet]) -> RunReport:

@@ -27,8 +27,8 @@ from penstock.upkeep.inputs import TopicInput, ViewInput
 from penstock.upkeep.kept_rows import KeptChange
 from penstock.upkeep.redo import RedoGroups, RedoWindows
 from penstock.upkeep.slices import Slice
-from penstock.upkeep.step import Foreseeing, Step, run_together
-from penstock.views.catalog import Catalog, Generation, KnownView
+from penstock.upkeep.step import Foreseeing, Step, Work, finish, run_together
+from penstock.views.catalog import Catalog, Generation, KnownView, Layers
 from penstock.views.fence import Fence
 from penstock.views.outbox import enqueue
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from penstock.upkeep.compiled import CompiledView
     from penstock.views.owner import Owner
-    from penstock.views.store import Store, Transaction
+    from penstock.views.store import Store, StoredTable, Transaction
 
 Cut = Mapping[str, Mapping[int, int]]
 """By topic, one offset per partition."""
@@ -117,27 +117,27 @@ class RunningSet:
             for name, topic in self.topics.items()
         }
 
-    def lag(self, ends: Mapping[str, Offsets]) -> int:
+    def lag(self, ends: Cut) -> int:
         """How many records there are beyond the fence."""
         return self.fence.lag_behind(ends)
 
     def step(self, stop: Cut) -> StepReport:
         """Takes the views to the cut `stop`, in one transaction."""
-        [report] = step_together([(self, stop)])
+        [report] = finish(step_together([(self, stop)]))
         return report
 
-    def begin(self, stop: Cut, shared: Slices, ahead: Ahead | None = None) -> Step:
+    def begin(self, stop: Cut, shared: Slices, ahead: Ahead | None = None) -> Work[Step]:
         """A step to the cut `stop`, not yet run. Slices that another set reads as well are `shared`."""
         slices = self._slices(self.fence.offsets, stop, shared)
         is_big = self._is_big(sum(part.rows for part in slices.values()))
         if not is_big:
-            self.fill_kept_rows()
+            yield from self.fill_kept_rows()
         ready = ahead.ready_for(slices, self.views) if ahead is not None else {}
-        return Step(self._spark, self._store, self.generation.number, slices, self.is_new, is_big, ready=ready)
+        return Step(self._spark, self._store, self.generation.layers, slices, self.is_new, is_big, ready=ready)
 
     def look_ahead(self, start: Cut, stop: Cut, ahead: Ahead) -> None:
         """Begins to compute what a later step from `start` to `stop` will ask for, where that is worth it."""
-        step = Step(self._spark, self._store, self.generation.number, self._slices(start, stop, ahead.slices))
+        step = Step(self._spark, self._store, self.generation.layers, self._slices(start, stop, ahead.slices))
         if all(part.is_small for part in step.slices.values()):
             return
         for view in self.views:
@@ -195,8 +195,8 @@ class RunningSet:
         is_there = all(not any(topic.start().values()) for topic in self.topics.values())
         return is_there and rows >= max(BIG_ROWS, before // 4)
 
-    def fill_kept_rows(self) -> None:
-        """Brings the kept rows up to the fence, where a big step or a batch left them behind."""
+    def fill_kept_rows(self, rows: int = FILL_ROWS) -> Work[None]:
+        """Brings the kept rows up to the fence, where a big step or a batch left them behind, so many at a time."""
         if not self._has_kept_rows or self.fence.kept == self.fence.offsets:
             return
         reached = self.fence.kept or {}
@@ -205,13 +205,16 @@ class RunningSet:
                 raise KeptRowsLost([view.name for view in self.views if view.kept], name)
         while True:
             stop = {
-                name: topic.cut(reached.get(name, {}), max_rows=FILL_ROWS, until=self.fence.offsets[name])
+                name: topic.cut(reached.get(name, {}), max_rows=rows, until=self.fence.offsets[name])
                 for name, topic in self.topics.items()
             }
-            changes = [change for view in self.views for change in self._missing(view, reached, stop)]
+            changes = []
+            for view in self.views:
+                changes += yield from self._missing(view, reached, stop)
             is_done = stop == {name: dict(offsets) for name, offsets in self.fence.offsets.items()}
             if is_done:
-                changes += [change for view in self.views for change in self._missing_of_views(view)]
+                for view in self.views:
+                    changes += yield from self._missing_of_views(view)
             fence = replace(self.fence, kept=stop)
             with self.transaction() as tx:
                 for change in changes:
@@ -222,37 +225,36 @@ class RunningSet:
             if is_done:
                 return
 
-    def _missing(self, view: CompiledView, start: Cut, stop: Cut) -> list[KeptChange]:
+    def _missing(self, view: CompiledView, start: Cut, stop: Cut) -> Work[list[KeptChange]]:
         """Records of topics that are not among the kept rows yet."""
-        if not isinstance(view.keeper, RedoWindows | RedoGroups):
-            return []
-        step = self._reading_step(start, stop)
-        return [
-            view.keeper.kept_change(step, name, each.new_rows(step))
-            for name, each in view.inputs.items()
-            if isinstance(each, TopicInput)
-        ]
+        found: list[KeptChange] = []
+        if isinstance(view.keeper, RedoWindows | RedoGroups):
+            step = self._reading_step(start, stop)
+            for name, each in view.inputs.items():
+                if isinstance(each, TopicInput):
+                    found.append((yield from view.keeper.keep(step, name, each.new_rows(step))))
+        return found
 
-    def _missing_of_views(self, view: CompiledView) -> list[KeptChange]:
+    def _missing_of_views(self, view: CompiledView) -> Work[list[KeptChange]]:
         """Rows of upstream views as of the fence: they are written anew, since they may have changed since."""
+        found: list[KeptChange] = []
         if not isinstance(view.keeper, RedoGroups):
-            return []
+            return found
         step = self._reading_step(self.fence.offsets, self.fence.offsets)
-        found = []
         for name, each in view.inputs.items():
             if isinstance(each, ViewInput):
-                rows = self._store.read(each.shape.table(self.generation.number))
-                change = view.keeper.kept_change(step, name, rows)
+                rows = self._store.read(each.shape.table(self.generation.layers))
+                change = yield from view.keeper.keep(step, name, rows)
                 stale = self._store.read(change.table)
                 gone = pc.unique(one_array(stale.column(KEY))) if stale.num_rows else pa.array([], pa.binary(16))
                 found.append(replace(change, gone=gone))
         return found
 
     def _reading_step(self, start: Cut, stop: Cut) -> Step:
-        return Step(self._spark, self._store, self.generation.number, self._slices(start, stop, {}))
+        return Step(self._spark, self._store, self.generation.layers, self._slices(start, stop, {}))
 
 
-def step_together(sets: Sequence[tuple[RunningSet, Cut]], ahead: Ahead | None = None) -> list[StepReport]:
+def step_together(sets: Sequence[tuple[RunningSet, Cut]], ahead: Ahead | None = None) -> Work[list[StepReport]]:
     """Takes several sets of one pipeline to their next cuts: jobs and slices shared, all of it in one transaction.
 
     What was computed `ahead` for just these cuts is not computed again.
@@ -261,7 +263,7 @@ def step_together(sets: Sequence[tuple[RunningSet, Cut]], ahead: Ahead | None = 
     refused: list[RowsUnfit] = []
     while True:
         try:
-            steps, written = _try_together(sets, refused, ahead)
+            steps, written = yield from _try_together(sets, refused, ahead)
             break
         except RowsUnfit as unfit:
             refused.append(unfit)
@@ -279,15 +281,18 @@ def step_together(sets: Sequence[tuple[RunningSet, Cut]], ahead: Ahead | None = 
 
 def _try_together(
     sets: Sequence[tuple[RunningSet, Cut]], refused: Sequence[RowsUnfit], ahead: Ahead | None
-) -> tuple[list[Step], list[Committed]]:
+) -> Work[tuple[list[Step], list[Committed]]]:
     """Runs and writes the steps, without rows that were refused before: those go to the dead letters."""
     shared: Slices = {} if ahead is None else dict(ahead.slices)
     unfit = {
         view: pa.concat_arrays([each.keys for each in refused if each.view == view])
         for view in {each.view for each in refused}
     }
-    steps = [replace(each.begin(stop, shared, ahead), unfit=unfit) for each, stop in sets]
-    run_together([(step, each.views) for step, (each, _) in zip(steps, sets, strict=True)])
+    steps: list[Step] = []
+    for each, stop in sets:
+        step = yield from each.begin(stop, shared, ahead)
+        steps.append(replace(step, unfit=unfit))
+    yield from run_together([(step, each.views) for step, (each, _) in zip(steps, sets, strict=True)])
     first = sets[0][0]
     with first.transaction() as tx:
         written = [each.write(tx, step) for step, (each, _) in zip(steps, sets, strict=True)]
@@ -297,7 +302,7 @@ def _try_together(
     return steps, written
 
 
-def known_views(views: Sequence[CompiledView], generation: int) -> list[KnownView]:
+def known_views(views: Sequence[CompiledView], layers: Layers) -> list[KnownView]:
     """How the catalog remembers these views."""
     return [
         KnownView(
@@ -307,8 +312,12 @@ def known_views(views: Sequence[CompiledView], generation: int) -> list[KnownVie
             view.keeping.how,
             view.spec.key,
             {
-                "rows": view.shape.table(generation).name,
-                **{f"kept {n}": kept.table(generation).name for n, kept in enumerate(view.kept)},
+                **_named("rows", view.shape.table(layers)),
+                **{
+                    purpose: name
+                    for number, kept in enumerate(view.kept)
+                    for purpose, name in _named(f"kept {number}", kept.table(layers)).items()
+                },
             },
             {
                 "why": view.keeping.why,
@@ -320,6 +329,11 @@ def known_views(views: Sequence[CompiledView], generation: int) -> list[KnownVie
         )
         for view in views
     ]
+
+
+def _named(purpose: str, table: StoredTable) -> dict[str, str]:
+    """What a table is made of, by what it is for."""
+    return dict(zip((purpose, f"{purpose}, speed"), table.names, strict=False))
 
 
 def _started(topic: Topic, offsets: Offsets | Mapping[int, int] | None) -> Offsets:

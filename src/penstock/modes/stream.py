@@ -7,21 +7,25 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
+from typing import TypedDict
 
 from penstock.consume.wakeup import Wakeup
 from penstock.errors import StoreUnavailable
 from penstock.log.cut import Offsets
 from penstock.modes.ahead import Ahead
+from penstock.modes.beside import Companion
 from penstock.modes.engine import Engine
 from penstock.modes.patience import OnRetry, Patience
 from penstock.modes.running import RunningSet, StepReport, step_together
 from penstock.modes.until import Until, reached
+from penstock.upkeep.compiled import CompiledView
+from penstock.upkeep.step import finish
 
 OnStep = Callable[[StepReport, RunningSet, int], None]
 """Is told of a step, of the set that took it, and of how many records are left."""
 
-_Cuts = list[dict[str, Offsets]]
-"""For each set, by topic."""
+_Cut = Mapping[str, Offsets]
+"""By topic."""
 
 LOOK_SECONDS = 10.0
 """So often an idle stream looks whether it still owns the pipeline; its heartbeat knows."""
@@ -55,6 +59,19 @@ class Stop:
         self._wakeups.append(wakeup)
 
 
+class StreamOptions(TypedDict, total=False):
+    """What every mode that streams can be told: see `run_stream`."""
+
+    once: bool
+    until: Until
+    max_rows: int | None
+    trigger: timedelta | None
+    on_open: Callable[[Sequence[RunningSet]], None] | None
+    on_step: OnStep | None
+    on_retry: OnRetry | None
+    stop: Stop | None
+
+
 def run_stream(
     engine: Engine,
     *,
@@ -62,50 +79,66 @@ def run_stream(
     until: Until = None,
     max_rows: int | None = None,
     trigger: timedelta | None = None,
+    sets: Sequence[Sequence[CompiledView]] | None = None,
+    beside: Companion | None = None,
     on_open: Callable[[Sequence[RunningSet]], None] | None = None,
     on_step: OnStep | None = None,
     on_retry: OnRetry | None = None,
     stop: Stop | None = None,
 ) -> list[RunningSet]:
-    """Takes every view from its fence on, step by step, for ever; with `once` up to what is there now.
+    """Takes every view from its fence on, or those of `sets`, step by step, for ever; with `once` up to now.
 
     With `until` it ends at that cut. While behind, a step takes up to `max_rows` records; at the head each takes what
     is there, and the next begins when something is appended, or `trigger` after the last one began. `on_open` is told
-    of the sets before the first step, `on_step` of each step, its set, and how many records are left.
+    of the sets before the first step, `on_step` of each step, its set, and how many records are left. What goes on
+    `beside` it is called between the steps.
 
     While the database is away, or its disk is full, it tells `on_retry`, waits, and goes on from the fence it then
     finds; StoreUnavailable once that has lasted for minutes, or if waiting cannot help.
     """
     stop = stop or Stop()
     patience = Patience(stop, on_retry)
-    running = patience.until_done(lambda: [engine.open(views) for views in engine.sets])
+    chosen = engine.sets if sets is None else sets
+    running = patience.until_done(lambda: [engine.open(views) for views in chosen])
     if on_open is not None:
         on_open(running)
-    goals = None
-    if once or until is not None:
-        goal = reached(until, engine.topics)
-        goals = [{name: goal[name] for name in each.topics} for each in running]
-    stream = _Stream(engine, running, goals, max_rows or STEP_ROWS, trigger, on_step)
+    goal = reached(until, engine.topics) if once or until is not None else None
+    stream = _Stream(engine, running, goal, max_rows or STEP_ROWS, trigger, on_step)
     with closing(Wakeup()) as wakeup:
         stop.wakes(wakeup)
-        for each in running:
-            for topic in each.topics.values():
-                for partition in topic.partitions:
-                    wakeup.watch(partition.end_path)
-        while not stop.is_asked:
-            try:
-                did_step = stream.go_on()
-            except StoreUnavailable as error:
-                patience.failed(error)
-                stream.must_reread = True
-                continue
-            patience.succeeded()
-            if did_step:
-                continue
-            if stream.is_done:
-                break
-            wakeup.wait(min(stream.seconds_until_due() or LOOK_SECONDS, LOOK_SECONDS))
+        for topic in engine.topics.values():
+            for partition in topic.partitions:
+                wakeup.watch(partition.end_path)
+        if beside is not None:
+            beside.begin(wakeup.notify, goal)
+        try:
+            _loop(stream, beside, wakeup, stop, patience)
+        finally:
+            if beside is not None:
+                beside.abandon()
     return running
+
+
+def _loop(stream: _Stream, beside: Companion | None, wakeup: Wakeup, stop: Stop, patience: Patience) -> None:
+    """Until the stream is where it ends, or is asked to stop."""
+    while not stop.is_asked:
+        try:
+            did_step = stream.go_on()
+            if beside is not None:
+                did_step |= beside.go_on(stream.running)
+        except StoreUnavailable as error:
+            if beside is not None:
+                beside.abandon()
+            patience.failed(error)
+            stream.must_reread = True
+            continue
+        patience.succeeded()
+        if did_step:
+            continue
+        if stream.is_done and (beside is None or beside.is_done):
+            break
+        due = [stream.seconds_until_due(), None if beside is None else beside.seconds_until_due(), LOOK_SECONDS]
+        wakeup.wait(min(each for each in due if each is not None))
 
 
 class _Stream:
@@ -115,18 +148,19 @@ class _Stream:
         self,
         engine: Engine,
         running: list[RunningSet],
-        goals: list[dict[str, Offsets]] | None,
+        goal: Mapping[str, Offsets] | None,
         max_rows: int,
         trigger: timedelta | None,
         on_step: OnStep | None,
     ) -> None:
+        self.running = running
+        """May be exchanged between two steps by what goes on beside it."""
         self._engine = engine
-        self._running = running
-        self._goals = goals
+        self._goal = goal
         self._max_rows = max_rows
         self._trigger = trigger
         self._on_step = on_step
-        self._due = [0.0] * len(running)
+        self._due: dict[str, float] = {}
         self._must_deliver = True
         self._ahead: Ahead | None = None
         self.must_reread = False
@@ -135,42 +169,41 @@ class _Stream:
     @property
     def is_done(self) -> bool:
         """Whether every set is where the run ends."""
-        return self._goals is not None and not any(map(_is_behind, self._running, self._goals))
+        return self._goal is not None and not any(map(_is_behind, self.running, self._ends()))
 
     def go_on(self) -> bool:
         """Takes the sets that are behind and due one step further, all together. False if there is none."""
         self._engine.check_owner()
         if self.must_reread:
-            for each in self._running:
+            for each in self.running:
                 self._engine.reread(each)
             self.must_reread, self._must_deliver, self._ahead = False, True, None
         self._deliver()
-        now, ends = time.monotonic(), self._ends()
+        now = time.monotonic()
         ready = [
-            number
-            for number, each in enumerate(self._running)
-            if now >= self._due[number] and _is_behind(each, ends[number])
+            (each, ends)
+            for each, ends in zip(self.running, self._ends(), strict=True)
+            if now >= self._due.get(each.name, 0.0) and _is_behind(each, ends)
         ]
         if not ready:
             return False
-        sets = [self._running[number] for number in ready]
-        cuts = [each.next_cut(ends[number], self._max_rows) for each, number in zip(sets, ready, strict=True)]
+        cuts = [(each, each.next_cut(ends, self._max_rows)) for each, ends in ready]
         ahead = self._ahead
-        self._look_ahead(sets, cuts, [ends[number] for number in ready])
-        reports = step_together(list(zip(sets, cuts, strict=True)), ahead)
+        self._look_ahead([(each, cut, ends) for (each, cut), (_, ends) in zip(cuts, ready, strict=True)])
+        reports = finish(step_together(cuts, ahead))
         self._must_deliver = True
-        for number, each, report in zip(ready, sets, reports, strict=True):
-            self._due[number] = now + _pause(each, self._trigger)
+        for (each, ends), report in zip(ready, reports, strict=True):
+            self._due[each.name] = now + _pause(each, self._trigger)
             if self._on_step is not None:
-                self._on_step(report, each, each.lag(ends[number]))
+                self._on_step(report, each, each.lag(ends))
         self._deliver()
         return True
 
-    def _look_ahead(self, sets: list[RunningSet], cuts: _Cuts, ends: _Cuts) -> None:
+    def _look_ahead(self, steps: Sequence[tuple[RunningSet, _Cut, _Cut]]) -> None:
         """Gives Spark the step after this one to compute, while this one is merged and written."""
         if self._ahead is not None:
             self._ahead.wait()
-        behind = [(each, cut, end) for each, cut, end in zip(sets, cuts, ends, strict=True) if cut != end]
+        behind = [(each, cut, end) for each, cut, end in steps if cut != end]
         self._ahead = Ahead() if behind else None
         for each, cut, end in behind:
             assert self._ahead is not None
@@ -178,21 +211,20 @@ class _Stream:
 
     def seconds_until_due(self) -> float | None:
         """How long to sleep at most: until a set that is behind may take its next step."""
-        ends = self._ends()
         waits = [
-            self._due[number] - time.monotonic()
-            for number, each in enumerate(self._running)
-            if _is_behind(each, ends[number])
+            self._due.get(each.name, 0.0) - time.monotonic()
+            for each, ends in zip(self.running, self._ends(), strict=True)
+            if _is_behind(each, ends)
         ]
         return max(0.0, min(waits)) if waits else None
 
-    def _ends(self) -> list[dict[str, Offsets]]:
+    def _ends(self) -> list[_Cut]:
         """How far each set may go now: as far as the run goes, or as the log has come. Each topic is asked once."""
-        if self._goals is not None:
-            return self._goals
-        topics = {name: topic for each in self._running for name, topic in each.topics.items()}
-        ends = {name: topic.end() for name, topic in topics.items()}
-        return [{name: ends[name] for name in each.topics} for each in self._running]
+        ends = self._goal
+        if ends is None:
+            topics = {name: topic for each in self.running for name, topic in each.topics.items()}
+            ends = {name: topic.end() for name, topic in topics.items()}
+        return [{name: ends[name] for name in each.topics} for each in self.running]
 
     def _deliver(self) -> None:
         """Carries to the log what the last step sends to topics."""

@@ -81,7 +81,7 @@ def write_step(
 
 def _write_view(tx: Transaction, generation: Generation, view: CompiledView, changes: Changes) -> None:
     """Writes the rows of one view; RowsUnfit, or ValueUnfit, if the database cannot hold some of them."""
-    table = view.shape.table(generation.number)
+    table = view.shape.table(generation.layers)
     if len(changes.gone):
         tx.delete(table, KEY, changes.gone)
     refused = tx.upsert(table, changes.after) if changes.after.num_rows else []

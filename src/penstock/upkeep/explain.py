@@ -118,7 +118,7 @@ class Explainer:
         assert isinstance(keeper, FoldRows)
         if not keeper.has_key:
             return unpacked(key, topics)
-        table = self.view.shape.table(self.generation.number)
+        table = self.view.shape.table(self.generation.layers)
         stored = self.snapshot.read(table, In(KEY, pa.array([key], pa.binary(16))), ORDER.names)
         [order] = stored.to_pylist()
         return RecordPlace(topics[order["_order_topic"]], order["_order_partition"], order["_order_offset"])
@@ -272,11 +272,11 @@ class Explainer:
             topic = self.log.topic(name)
             stop = {number: offsets.get(name, {}).get(number, 0) for number in topic.end()}
             slices[name] = Slice(topic, topic.start(), stop)
-        step = Step(self.spark, self.snapshot, self.generation.number, slices)
+        step = Step(self.spark, self.snapshot, self.generation.layers, slices)
         return {
             name: each.everything(step)
             if isinstance(each, TopicInput)
-            else each.frame(step, self.snapshot.read(each.shape.table(self.generation.number)))
+            else each.frame(step, self.snapshot.read(each.shape.table(self.generation.layers)))
             for name, each in self.view.inputs.items()
         }
 

@@ -67,7 +67,7 @@ class FoldGroups:
             keys = pa.concat_arrays([keys, gone_keys.filter(only_gone)])
             names = pa.concat_tables([names, gone.select(names.schema.names).filter(only_gone)])
         assert repeated(keys) is None, f"{self.shape.view}: a grouping gave one key twice"
-        before = step.stored(self.shape.table(step.generation), In(KEY, keys))
+        before = step.stored(self.shape.table(step.layers), In(KEY, keys))
         old = align(before, keys)
         states = self._states(new)
         if gone is None:

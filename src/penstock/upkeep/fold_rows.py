@@ -42,7 +42,7 @@ class FoldRows:
     def advance(self, step: Step) -> Advance:
         """See `Keeper`."""
         [result] = yield self.first(step)
-        table = self.shape.table(step.generation)
+        table = self.shape.table(step.layers)
         if not self.has_key:
             rows = self.shape.rows(self._visible(result), **{KEY: _places(result)})
             return Changes(table.schema.empty_table(), rows)
@@ -79,7 +79,7 @@ class FoldRowsOfViews:
         sides = yield [self.prepared.ask(new_frames(self.inputs, step, side)) for side in ("before", "after")]
         gone, new = (self.shape.rows(finished(side)) for side in sides)
         changes = difference(gone, new)
-        table = self.shape.table(step.generation)
+        table = self.shape.table(step.layers)
         keys = pa.concat_arrays([one_array(side.column(KEY)) for side in (changes.before, changes.after)])
         stored = step.stored(table, In(KEY, pc.unique(keys)))
         self.shape.check_free(stored, changes)

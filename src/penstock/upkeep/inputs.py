@@ -80,7 +80,7 @@ class ViewInput:
     def all_rows(self, step: Step) -> pa.Table:
         """All its rows after the step, as stored."""
         changes = self.changes(step)
-        return changes.after if step.is_new else changes.applied_to(step.stored(self.shape.table(step.generation)))
+        return changes.after if step.is_new else changes.applied_to(step.stored(self.shape.table(step.layers)))
 
     def frame(self, step: Step, rows: pa.Table) -> DataFrame:
         """Rows of the view as the function of another expects them."""

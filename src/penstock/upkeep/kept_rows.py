@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from penstock.log.definition import OWN_COLUMNS
 from penstock.upkeep.changes import GROUP, KEY, one_array, with_column
+from penstock.views.catalog import Layers
 from penstock.views.tables import StoredTable, table_name
 
 TIME = "_time"
@@ -49,24 +50,23 @@ class KeptRows:
     is_view: bool = False
     """Rows of a view may change and go; those of a topic are there for ever."""
 
-    def table(self, generation: int) -> StoredTable:
+    def table(self, layers: Layers) -> StoredTable:
         """How it is stored."""
+        name, beneath = table_name(self.name, layers[0]), self.table(layers[1:]) if layers[1:] else None
         fields = [each.with_type(kept_type(each.type)) for each in self.columns]
         if self.is_view:
             own = [pa.field(GROUP, pa.binary(16)), pa.field(KEY, pa.binary(16))]
-            return StoredTable(table_name(self.name, generation), pa.schema([*own, *fields]), (GROUP, KEY), ((KEY,),))
+            return StoredTable(name, pa.schema([*own, *fields]), (GROUP, KEY), ((KEY,),), beneath)
         own = [pa.field(TIME, pa.int64()), *map(pa.field, OWN_COLUMNS, OWN_TYPES)]
         if self.by == "window":
-            return StoredTable(
-                table_name(self.name, generation), pa.schema([*own, *fields]), (TIME, "_partition", "_offset")
-            )
+            return StoredTable(name, pa.schema([*own, *fields]), (TIME, "_partition", "_offset"), (), beneath)
         own = [pa.field(GROUP, pa.binary(16)), *own]
         primary = (GROUP, TIME, "_partition", "_offset")
-        return StoredTable(table_name(self.name, generation), pa.schema([*own, *fields]), primary)
+        return StoredTable(name, pa.schema([*own, *fields]), primary, (), beneath)
 
-    def rows(self, generation: int, table: pa.Table, groups: pa.Array | None = None) -> pa.Table:
+    def rows(self, layers: Layers, table: pa.Table, groups: pa.Array | None = None) -> pa.Table:
         """Records of the input as they are kept."""
-        schema = self.table(generation).schema
+        schema = self.table(layers).schema
         # A group that the rows of a view carry is the one they were computed from, not the one they are read by.
         kept = table.select([name for name in schema.names if name in table.schema.names and name != GROUP])
         if not self.is_view:

@@ -6,34 +6,28 @@ touches. A step that brings a large part of the log computes everything again in
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.plans.collect import collect
 from penstock.plans.prepared import Prepared
 from penstock.upkeep.changes import GROUP, KEY, Changes, difference, is_among, one_array
 from penstock.upkeep.groups import Groups
 from penstock.upkeep.inputs import Inputs, TopicInput, ViewInput
 from penstock.upkeep.kept_rows import NO_TIME, TIME, KeptChange, KeptRows, joined_ranges, times_of
-from penstock.upkeep.step import Advance, Step
+from penstock.upkeep.step import Advance, Step, Work
 from penstock.upkeep.whole import Whole
 from penstock.views.store import Both, In, Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.plans.prepared import Asked
-
 TIME_MAX = np.iinfo(np.int64).max
-
-_NewsAdvance: TypeAlias = "Generator[list[Asked], list[pa.Table], _News]"
-_GroupsAdvance: TypeAlias = "Generator[list[Asked], list[pa.Table], pa.Array]"
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ class RedoWindows:
         touched = _distinct([one_array(table.column("window")) for table in found])
         if len(touched) == 0:
             self._keep(step)
-            return Changes.none(shape.table(step.generation).schema)
+            return Changes.none(shape.table(step.layers).schema)
         ranges = _ranges_of(touched)
         frames = {
             name: each.frame(step, self._rows(step, name, each, ranges))
@@ -65,7 +59,7 @@ class RedoWindows:
         groups = self._groups(touched)
         new = self.whole.rows(result)
         new = new.filter(is_among(one_array(new.column(GROUP)), groups))
-        old = step.stored(shape.table(step.generation), In(GROUP, groups))
+        old = step.stored(shape.table(step.layers), In(GROUP, groups))
         self._keep(step)
         return difference(old, new)
 
@@ -79,21 +73,25 @@ class RedoWindows:
     def _rows(self, step: Step, name: str, each: TopicInput, ranges: list[tuple[int, int]]) -> pa.Table:
         """All rows of one topic in the touched windows: those kept, and those of the slice."""
         kept = self.kept[name]
-        new = kept.rows(step.generation, each.new_rows(step))
-        old = step.stored(kept.table(step.generation), Ranges(TIME, ranges))
+        new = kept.rows(step.layers, each.new_rows(step))
+        old = step.stored(kept.table(step.layers), Ranges(TIME, ranges))
         return pa.concat_tables([old, new.filter(_inside(one_array(new.column(TIME)), ranges))])
 
     def _keep(self, step: Step) -> None:
         step.kept += [
-            self.kept_change(step, name, each.new_rows(step))
+            self._kept_change(step, name, each.new_rows(step))
             for name, each in self.whole.inputs.items()
             if isinstance(each, TopicInput)
         ]
 
-    def kept_change(self, step: Step, name: str, rows: pa.Table) -> KeptChange:
+    def keep(self, step: Step, name: str, rows: pa.Table) -> Work[KeptChange]:
         """What has to be added to the kept rows of an input for these records."""
+        yield from ()
+        return self._kept_change(step, name, rows)
+
+    def _kept_change(self, step: Step, name: str, rows: pa.Table) -> KeptChange:
         kept = self.kept[name]
-        return KeptChange(kept.table(step.generation), kept.rows(step.generation, rows))
+        return KeptChange(kept.table(step.layers), kept.rows(step.layers, rows))
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ class RedoGroups:
         if step.is_big:
             return (yield from self.whole.advance(step))
         shape, inputs = self.whole.shape, self.whole.inputs
-        table = shape.table(step.generation)
+        table = shape.table(step.layers)
         news: dict[str, _News] = {}
         for name, each in inputs.items():
             news[name] = yield from self._news(step, name, each)
@@ -147,41 +145,37 @@ class RedoGroups:
         keys, old_keys = (one_array(side.column(KEY)) for side in (changes.after, changes.before))
         added = keys.filter(pc.invert(is_among(keys, old_keys)))
         if len(added):
-            shape.check_free(step.stored(shape.table(step.generation), In(KEY, added)), changes)
+            shape.check_free(step.stored(shape.table(step.layers), In(KEY, added)), changes)
 
-    def _news(self, step: Step, name: str, each: TopicInput | ViewInput) -> _NewsAdvance:
+    def _news(self, step: Step, name: str, each: TopicInput | ViewInput) -> Work[_News]:
         kept = self.kept[name]
-        table = kept.table(step.generation)
+        table = kept.table(step.layers)
         if isinstance(each, TopicInput):
             rows = each.new_rows(step)
             groups = yield from self._groups(step, name, each, rows)
-            added = kept.rows(step.generation, rows, groups)
+            added = kept.rows(step.layers, rows, groups)
             return _News(added, pa.array([], pa.binary(16)), pa.array([], pa.binary(16)), KeptChange(table, added))
         changes = each.changes(step)
         groups = yield from self._groups(step, name, each, changes.after)
         gone_groups = yield from self._groups(step, name, each, changes.before)
-        added = kept.rows(step.generation, changes.after, groups)
+        added = kept.rows(step.layers, changes.after, groups)
         gone = one_array(changes.before.column(KEY))
         return _News(added, gone, gone_groups, KeptChange(table, added, gone))
 
-    def _groups(self, step: Step, name: str, each: TopicInput | ViewInput, rows: pa.Table) -> _GroupsAdvance:
+    def _groups(self, step: Step, name: str, each: TopicInput | ViewInput, rows: pa.Table) -> Work[pa.Array]:
         if name not in self.named or rows.num_rows == 0:
             return self.groups[name].of(rows) if rows.num_rows else pa.array([], pa.binary(16))
         [found] = yield [self.named[name].ask({name: each.frame(step, rows)})]
         return self.groups[name].of(found)
 
-    def kept_change(self, step: Step, name: str, rows: pa.Table) -> KeptChange:
+    def keep(self, step: Step, name: str, rows: pa.Table) -> Work[KeptChange]:
         """What has to be added to the kept rows of an input for these records."""
         kept = self.kept[name]
-        finding = self._groups(step, name, self.whole.inputs[name], rows)
-        try:
-            finding.send(collect(next(finding)))
-        except StopIteration as found:
-            return KeptChange(kept.table(step.generation), kept.rows(step.generation, rows, found.value))
-        raise AssertionError("groups are found with one job")
+        groups = yield from self._groups(step, name, self.whole.inputs[name], rows)
+        return KeptChange(kept.table(step.layers), kept.rows(step.layers, rows, groups))
 
     def _old_rows(self, step: Step, name: str, touched: pa.Array, news: Mapping[str, _News]) -> pa.Table:
-        table = self.kept[name].table(step.generation)
+        table = self.kept[name].table(step.layers)
         if self.horizon is None or self.kept[name].is_view:
             return step.stored(table, In(GROUP, touched))
         return step.stored(table, self._within_horizon(news))

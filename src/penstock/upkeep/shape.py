@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from penstock.errors import TwoRowsForOneKey
 from penstock.pipeline.place import Place
 from penstock.upkeep.changes import GROUP, KEY, Changes, is_among, one_array, readable_rows, repeated
+from penstock.views.catalog import Layers
 from penstock.views.keys import key_hashes
 from penstock.views.tables import StoredTable, table_name
 
@@ -29,18 +30,20 @@ class Shape:
     """What only the next step needs: states of aggregates, counts for undoing, the order of the last change."""
     has_group: bool = False
     """Rows carry the window or group they came from."""
-    _tables: dict[int, StoredTable] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _tables: dict[Layers, StoredTable] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def table(self, generation: int) -> StoredTable:
+    def table(self, layers: Layers) -> StoredTable:
         """How the rows of one generation are stored."""
-        if generation not in self._tables:
-            self._tables[generation] = self._table(generation)
-        return self._tables[generation]
+        if layers not in self._tables:
+            self._tables[layers] = self._table(layers)
+        return self._tables[layers]
 
-    def _table(self, generation: int) -> StoredTable:
+    def _table(self, layers: Layers) -> StoredTable:
         own = [pa.field(KEY, pa.binary(16)), *([pa.field(GROUP, pa.binary(16))] if self.has_group else [])]
         schema = pa.schema([*own, *self.columns, *self.hidden])
-        return StoredTable(table_name(self.view, generation), schema, (KEY,), ((GROUP,),) if self.has_group else ())
+        beneath = self.table(layers[1:]) if layers[1:] else None
+        indexes = ((GROUP,),) if self.has_group else ()
+        return StoredTable(table_name(self.view, layers[0]), schema, (KEY,), indexes, beneath)
 
     def rows(self, table: pa.Table, **own: pa.Array) -> pa.Table:
         """Rows as stored: the columns of `table`, then `own` by name; without `_key` it is the hash of the key."""
@@ -53,7 +56,7 @@ class Shape:
             **own,
             KEY: keys,
         }
-        schema = self.table(0).schema
+        schema = self.table((0,)).schema
         return pa.table([_as_type(arrays[name], schema.field(name).type) for name in schema.names], schema=schema)
 
     def visible(self, rows: pa.Table) -> pa.Table:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -20,6 +20,7 @@ from penstock.plans.collect import FrameFailed, collect
 from penstock.upkeep.changes import Changes
 from penstock.upkeep.kept_rows import KeptChange
 from penstock.upkeep.slices import Slice
+from penstock.views.catalog import Layers
 from penstock.views.store import StoredTable, Where
 
 if TYPE_CHECKING:
@@ -28,9 +29,13 @@ if TYPE_CHECKING:
     from penstock.plans.prepared import Asked
     from penstock.upkeep.compiled import CompiledView
 
+T = TypeVar("T")
+
 Wanted = Sequence["Asked"]
-Advance = Generator[Wanted, list[pa.Table], Changes]
-"""Yields plans over rows, is sent what they give, returns the changes of the view."""
+Work: TypeAlias = Generator[Wanted, list[pa.Table], T]
+"""Yields plans over rows, and is sent what they give: by `finish` at once, or by whoever has something else to do."""
+Advance = Work[Changes]
+"""Returns the changes of a view."""
 
 OVERFLOW = "ARITHMETIC_OVERFLOW"
 """What Spark calls a number that does not fit its type, be it a sum or not."""
@@ -67,7 +72,8 @@ class Step:
 
     spark: SparkSession
     store: Reader
-    generation: int
+    layers: Layers
+    """Which tables: those of the generation, and of the one beneath it."""
     slices: Mapping[str, Slice]
     is_new: bool = False
     """Nothing is stored yet, so nothing needs to be read back."""
@@ -89,11 +95,27 @@ class Step:
 
     def run(self, views: Sequence[CompiledView]) -> dict[str, Changes]:
         """Advances all views, and gives the changes of each."""
-        run_together([(self, views)])
+        finish(run_together([(self, views)]))
         return {view.name: self.changes[view.name] for view in views}
 
 
-def run_together(steps: Sequence[tuple[Step, Sequence[CompiledView]]]) -> None:
+def finish(work: Work[T]) -> T:
+    """Does all of it, right here."""
+    try:
+        wanted = next(work)
+        while True:
+            try:
+                tables = collect(wanted)
+            except FrameFailed as failed:
+                wanted = work.throw(failed)
+            else:
+                wanted = work.send(tables)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+def run_together(steps: Sequence[tuple[Step, Sequence[CompiledView]]]) -> Work[None]:
     """Runs several steps side by side, each with its views: whatever is wanted at one time is computed in one go.
 
     A view begins when the views it is made of are done. The changes are left in each step.
@@ -108,7 +130,7 @@ def run_together(steps: Sequence[tuple[Step, Sequence[CompiledView]]]) -> None:
         running = [run for run in running if run.wants()]
         asking = [run for run in running if not run.is_answered_ahead()]
         if asking:
-            tables = iter(_collected(asking))
+            tables = iter((yield from _collected(asking)))
             for run in asking:
                 run.answer = [next(tables) for _ in run.wanted]
 
@@ -145,11 +167,11 @@ class _Run:
         return True
 
 
-def _collected(runs: Sequence[_Run]) -> list[pa.Table]:
+def _collected(runs: Sequence[_Run]) -> Work[list[pa.Table]]:
     """The rows of all frames. StepFailed names the view whose frame Spark could not compute."""
     owners = [run.view for run in runs for _ in run.wanted]
     try:
-        return collect([each for run in runs for each in run.wanted])
+        return (yield [each for run in runs for each in run.wanted])
     except FrameFailed as failed:
         view, cause = owners[failed.index], failed.__cause__
         if isinstance(cause, PySparkException) and cause.getCondition() == OVERFLOW:

@@ -30,7 +30,7 @@ class Whole:
         frames = {name: each.everything(step) for name, each in self.inputs.items()}
         [result] = yield [self.prepared.ask(frames)]
         new = self.rows(result)
-        return difference(step.stored(self.shape.table(step.generation)), new)
+        return difference(step.stored(self.shape.table(step.layers)), new)
 
     def rows(self, result: pa.Table) -> pa.Table:
         """What the function gave, as it is stored."""

@@ -12,10 +12,10 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.modes.engine import Engine
 from penstock.plans.rows import arrow_schema, from_arrow
+from penstock.upkeep.compare import Example
 from penstock.upkeep.compiled import CompiledView
 from penstock.upkeep.explain import Explainer, Explanation
 from penstock.upkeep.inputs import TopicInput
-from penstock.verify.compare import Example
 from penstock.views.store import Snapshot
 
 if TYPE_CHECKING:

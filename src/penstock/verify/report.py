@@ -10,8 +10,8 @@ from datetime import date, datetime
 from typing import Any, Literal
 
 from penstock.pipeline.place import Place
+from penstock.upkeep.compare import CANCELLED, RELATIVE, Comparison, Example
 from penstock.upkeep.explain import Explanation, Record
-from penstock.verify.compare import CANCELLED, RELATIVE, Comparison, Example
 
 Kind = Literal["problem", "difference", "error"]
 

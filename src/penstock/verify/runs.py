@@ -177,9 +177,9 @@ def _taking(cuts: Sequence[Cut]) -> Advance:
 
 
 def _rows(engine: Engine, running: RunningSet) -> Mapping[str, pa.Table]:
-    number = running.generation.number
+    layers = running.generation.layers
     return {
-        view.name: engine.store.read(view.shape.table(number), columns=[KEY, *view.shape.columns.names])
+        view.name: engine.store.read(view.shape.table(layers), columns=[KEY, *view.shape.columns.names])
         for view in running.views
     }
 

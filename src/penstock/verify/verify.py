@@ -19,9 +19,9 @@ from penstock.log.log import Log
 from penstock.modes.topics import recorded_topics
 from penstock.pipeline.pipeline import Pipeline
 from penstock.plans.decision import Problem
+from penstock.upkeep.compare import Comparison, compare
 from penstock.upkeep.compiled import CompiledView, as_views, try_compile
 from penstock.verify.causes import Seen, adds_floats, cause_of, has_floats
-from penstock.verify.compare import Comparison, compare
 from penstock.verify.cuts import Recorded
 from penstock.verify.killed import killed
 from penstock.verify.records import Tracer, met

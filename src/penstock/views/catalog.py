@@ -1,8 +1,9 @@
 """The catalog: which generations of which views there are, and how far each has come.
 
 Views that are connected through views are one *set*: they share a fence, are built together and switched in together.
-A set has generations, numbered from 1 on. Each is `building`, `live` (the one people read; at most one) or `old`
-(kept for a rollback).
+A set has generations, numbered from 1 on. Each is `building`, `ready` (complete, and waiting to be switched in),
+`live` (the one people read; at most one), `old` (kept for a rollback) or `batch`: the lower one of a pair that is read
+as one. The upper one, the speed part, has a state of its own, names the number `beneath` it, and counts for both.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from penstock.errors import FenceMoved, UnknownView, ViewTaken
 from penstock.views.fence import Fence
 from penstock.views.system_tables import GENERATIONS, VIEWS
 
-State = Literal["building", "live", "old"]
+Layers = tuple[int, ...]
+"""The number of a generation, and of the one that lies beneath it, if there is one."""
+
+State = Literal["building", "ready", "live", "old", "batch"]
 
 _DROPPED = "dropped"
 """State of a row that only remembers the greatest number a set has had, so that it is not given out again."""
@@ -86,6 +90,15 @@ class Generation:
     created_us: int
     switched_us: int | None
     """When it last became live."""
+    retired_us: int | None = None
+    """When it last was replaced by another one."""
+    beneath: int | None = None
+    """The number of the batch part that its rows lie on, if it is the speed part of a pair."""
+
+    @property
+    def layers(self) -> Layers:
+        """The numbers that its tables go by: its own, and that of the part beneath it."""
+        return (self.number,) if self.beneath is None else (self.number, self.beneath)
 
     @property
     def fingerprints(self) -> dict[str, str]:
@@ -185,12 +198,13 @@ class Catalog:
         set: str,  # noqa: A002
         views: Sequence[KnownView],
         *,
-        fence: Fence | None = None,
+        beneath: Generation | None = None,
         created_us: int | None = None,
     ) -> Generation:
         """Enters a generation in the state `building`. Its tables are the caller's business.
 
-        `views` come in topological order. ViewTaken if another pipeline has a view of the same name.
+        `views` come in topological order. With another one `beneath` it, it begins where that one ends, and that one is
+        a batch part from now on. ViewTaken if another pipeline has a view of the same name.
         """
         names = [view.name for view in views]
         taken = select(_V.view_name, _V.pipeline).where(_V.pipeline != pipeline, _V.view_name.in_(names))
@@ -201,12 +215,15 @@ class Catalog:
             set,
             self.next_number(pipeline, set, names),
             "building",
-            fence or Fence(),
+            Fence() if beneath is None else beneath.fence,
             {view.name: view for view in views},
-            {view.name: Counters() for view in views},
+            {view.name: Counters() for view in views} if beneath is None else beneath.counters,
             now_us() if created_us is None else created_us,
             None,
+            beneath=None if beneath is None else beneath.number,
         )
+        if beneath is not None:
+            self._update(beneath, state="batch")
         place = {"pipeline": pipeline, "set_name": set, "number": generation.number}
         self._connection.execute(
             insert(GENERATIONS),
@@ -217,6 +234,7 @@ class Catalog:
                 "counters": _counters_to_json(generation.counters),
                 "created_us": generation.created_us,
                 "switched_us": None,
+                "beneath": generation.beneath,
             },
         )
         self._connection.execute(
@@ -257,9 +275,9 @@ class Catalog:
         """
         before = self.live(generation.pipeline, generation.set)
         old = [each for each in (before, *replaces) if each is not None and not _is_same(each, generation)]
-        for each in old:
-            self._update(each, state="old")
         moment = now_us() if switched_us is None else switched_us
+        for each in old:
+            self._update(each, state="old", retired_us=moment)
         self._update(generation, state="live", switched_us=moment)
         live = self.read_generation(generation.pipeline, generation.set, generation.number)
         assert live is not None, generation
@@ -267,10 +285,15 @@ class Catalog:
         withdrawn = {name: None for each in old for name in each.views if name not in readable}
         return Switched(
             live,
-            tuple(replace(each, state="old") for each in old),
+            tuple(replace(each, state="old", retired_us=moment) for each in old),
             tuple(live.views.values()),
             tuple(withdrawn),
         )
+
+    def ready(self, generation: Generation) -> Generation:
+        """It is complete, and waits to be switched in."""
+        self._update(generation, state="ready")
+        return replace(generation, state="ready")
 
     def drop(self, generation: Generation) -> list[str]:
         """Forgets a generation. Returns its physical tables, for the caller to drop in the same transaction."""
@@ -322,6 +345,8 @@ class Catalog:
                 {name: Counters(*numbers) for name, numbers in json.loads(row.counters).items()},
                 row.created_us,
                 row.switched_us,
+                row.retired_us,
+                row.beneath,
             )
             for row in rows
         ]

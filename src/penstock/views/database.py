@@ -7,19 +7,32 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Column, Connection, Engine, Index, MetaData, Table
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Index,
+    MetaData,
+    Select,
+    Table,
+    exists,
+    false,
+    literal_column,
+    select,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
 from penstock.errors import PenstockError, StoreUnavailable
-from penstock.views.tables import Lookup, StoredTable, Where, lookups
+from penstock.views.tables import GONE, Lookup, StoredTable, Where, lookups
 from penstock.views.values import Physical, Plain
 
 Purpose = Literal["read", "write"]
@@ -68,6 +81,10 @@ class Database(ABC):
     @abstractmethod
     def replace_view(self, connection: Connection, name: str, select: str) -> None:
         """Makes the view, or makes it anew."""
+
+    def patiently(self, connection: Connection, body: Callable[[], object]) -> None:  # noqa: ARG002
+        """Runs the body; where it waits for readers that wait for it, it is undone and run again."""
+        body()
 
     @abstractmethod
     def sql_type(self, column: Physical) -> TypeEngine[Any]:
@@ -122,6 +139,25 @@ class Database(ABC):
                 self.index(found, table, names)
             self._tables[table] = found
         return found
+
+    def seen(self, table: StoredTable) -> list[ColumnElement[bool]]:
+        """What is true of the rows of a part that are rows of the whole: see `StoredTable.parts`."""
+        own = self.sql_table(table)
+        if table.hidden_by is not None:
+            upper = self.sql_table(table.hidden_by)
+            same = (upper.c[each.name] == each for each in own.primary_key.columns)
+            return [~exists(select(literal_column("1")).select_from(upper).where(*same))]
+        return [own.c[GONE].is_(false())] if table.is_upper else []
+
+    def rows_of_both(self, table: StoredTable) -> str:
+        """The statement that gives the rows of two tables which are read as one."""
+        first, second = (self._all_rows(part, table) for part in table.parts)
+        return f"{first} UNION ALL {second}"
+
+    def _all_rows(self, part: StoredTable, whole: StoredTable) -> str:
+        own = self.sql_table(part).c
+        chosen: Select[Any] = select(*(own[each.name] for each in whole.columns)).where(*self.seen(part))
+        return str(chosen.compile(dialect=self.engine.dialect, compile_kwargs={"literal_binds": True}))
 
     @contextmanager
     def transacting(self, engine: Engine) -> Iterator[Connection]:

@@ -24,10 +24,11 @@ def drop_views(store: Store, names: Sequence[str]) -> list[str]:
             catalog = Catalog(tx.connection)
             generations = [each for each in catalog.generations(pipeline) if set(each.views) & set(names)]
             _check_complete(generations, names)
-            for generation in generations:
-                for table in catalog.drop(generation):
-                    tx.drop(table)
-                    dropped.append(table)
+            # What lies on top goes first.
+            in_order = sorted(generations, key=lambda each: each.state == "batch")
+            tables = [table for each in in_order for table in catalog.drop(each)]
+            tx.exchange(drop=tables)
+            dropped += tables
     return dropped
 
 

@@ -17,6 +17,7 @@ from penstock.errors import KeyValueError, UnknownViewColumn
 from penstock.views.catalog import Catalog, Generation, KnownView
 from penstock.views.keys import key_hashes
 from penstock.views.store import In, Snapshot, StoredTable
+from penstock.views.tables import table_name
 from penstock.views.values import Physical, is_window, to_plain
 
 KEY = "_key"
@@ -43,7 +44,9 @@ class StoredView:
     def table(self) -> StoredTable:
         """The columns that people see, and the key. What is hidden is not among them."""
         schema = pa.schema([pa.field(KEY, pa.binary(16)), *self.known.schema])
-        return StoredTable(self.known.tables["rows"], schema, (KEY,))
+        beneath = self.generation.beneath
+        lower = None if beneath is None else StoredTable(table_name(self.name, beneath), schema, (KEY,))
+        return StoredTable(self.known.tables["rows"], schema, (KEY,), beneath=lower)
 
     @property
     def windows(self) -> list[str]:

@@ -7,7 +7,9 @@ the server, so a frozen owner holds up nobody. Sessions run in UTC.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -33,7 +35,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql as pg
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.schema import CreateTable
 from sqlalchemy.types import TypeEngine
 
@@ -54,8 +56,8 @@ VERSION_MIN = 150_000
 COPY_ROWS_MIN = 5_000
 """From so many rows on they go by COPY."""
 
-_DEADLOCKS_MAX = 5
-"""So often a read that lost a deadlock is repeated."""
+_LOCK_MS = 200
+"""So long a switch waits for a reader before it gives way."""
 _LENGTH_MAX = 250_000_000
 _ARRAYS_BYTES_MAX = 64 << 20
 _RELATIONS = {"r": "table", "p": "table", "v": "view", "m": "materialized view", "i": "index", "S": "sequence"}
@@ -134,15 +136,6 @@ class PostgresDatabase(Database):
         return _driver(connection).execute(statement, _parameters(lookup.parameters)).rowcount
 
     def query(self, sql: str, parameters: Mapping[str, object] | None) -> Rows:
-        for _ in range(_DEADLOCKS_MAX):
-            try:
-                return self._query(sql, parameters)
-            except psycopg.errors.DeadlockDetected:
-                # It reads two views while a switch replaces both, in the other order. A read may simply be repeated.
-                continue
-        return self._query(sql, parameters)
-
-    def _query(self, sql: str, parameters: Mapping[str, object] | None) -> Rows:
         with self._readers.connect() as connection:
             statement, values = sql, None
             if parameters is not None:
@@ -186,6 +179,20 @@ class PostgresDatabase(Database):
         except ProgrammingError:
             connection.exec_driver_sql(f"DROP VIEW IF EXISTS {quoted}")
             connection.exec_driver_sql(f"CREATE VIEW {quoted} AS {select}")
+
+    def patiently(self, connection: Connection, body: Callable[[], object]) -> None:
+        # Shorter than the server's deadlock_timeout: of a switch and a reader of several views, the switch gives way.
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_LOCK_MS}")
+        while True:
+            try:
+                with connection.begin_nested():
+                    body()
+                break
+            except (DBAPIError, psycopg.errors.LockNotAvailable) as error:
+                if not isinstance(getattr(error, "orig", error), psycopg.errors.LockNotAvailable):
+                    raise
+                time.sleep(random.uniform(0.01, 0.05))
+        connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
 
     def sql_type(self, column: Physical) -> TypeEngine[Any]:
         kind, data_type = column.kind, column.type
@@ -299,7 +306,8 @@ class PostgresDatabase(Database):
                 if given is not None
                 else []
             )
-            conditions: list[Any] = [target.c[each.name].is_(None) for each in lookup.null]
+            conditions: list[Any] = self.seen(table)
+            conditions += [target.c[each.name].is_(None) for each in lookup.null]
             conditions += [target.c[each.name] == value for each, value in zip(lookup.equal, values, strict=False)]
             if lookup.time is not None:
                 time, rest = target.c[lookup.time.name], values[len(lookup.equal) :]

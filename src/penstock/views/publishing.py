@@ -28,7 +28,7 @@ def create_published(connection: Connection) -> None:
     connection.execute(CreateTable(PUBLISHED, if_not_exists=True))
 
 
-def publish(database: Database, connection: Connection, name: str, table: StoredTable, columns: Sequence[str]) -> None:
+def show(database: Database, connection: Connection, name: str, table: StoredTable, columns: Sequence[str]) -> None:
     """Makes `name` stand for these columns of the table; ViewNameTaken if it is somebody else's."""
     of = database.sql_table(table).c
     chosen = [of[each.name] for column in columns for each in table.physical(column)]
@@ -44,7 +44,7 @@ def publish(database: Database, connection: Connection, name: str, table: Stored
     connection.execute(insert(PUBLISHED), {"name": name, "table_name": table.name, "statement": statement})
 
 
-def unpublish(connection: Connection, name: str) -> None:
+def take_away(connection: Connection, name: str) -> None:
     """Takes a name of ours away."""
     if connection.execute(delete(PUBLISHED).where(PUBLISHED.c.name == name)).rowcount:
         quoted = connection.dialect.identifier_preparer.quote(name)
@@ -54,4 +54,4 @@ def unpublish(connection: Connection, name: str) -> None:
 def withdraw_all(connection: Connection, table_name: str) -> None:
     """Takes all names away that stand for this table."""
     for name in connection.scalars(select(PUBLISHED.c.name).where(PUBLISHED.c.table_name == table_name)).all():
-        unpublish(connection, name)
+        take_away(connection, name)

@@ -224,7 +224,8 @@ class SqliteDatabase(Database):
         key = (table, verb, tuple(each.name for each in columns), lookup.shape)
         if key not in self._statements:
             of = self.sql_table(table).c
-            conditions = [of[each.name] == bindparam(f"equal{n}") for n, each in enumerate(lookup.equal)]
+            conditions: list[Any] = self.seen(table)
+            conditions += [of[each.name] == bindparam(f"equal{n}") for n, each in enumerate(lookup.equal)]
             conditions += [of[each.name].is_(None) for each in lookup.null]
             if lookup.time is not None:
                 time = of[lookup.time.name]

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from sqlalchemy import Connection, Engine, MetaData, func, select
@@ -26,15 +26,27 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from penstock.errors import StoreUrlError
 from penstock.views.database import Database, Rows
-from penstock.views.publishing import create_published, publish, unpublish, withdraw_all
-from penstock.views.tables import Both, In, Ranges, StoredTable, Unfit, Where, unfits
+from penstock.views.publishing import create_published, show, take_away, withdraw_all
+from penstock.views.tables import GONE, Both, In, Ranges, StoredTable, Unfit, Where, unfits
 from penstock.views.values import join, split, to_plain
 
 if TYPE_CHECKING:
     from penstock.views.owner import Owner
     from penstock.views.takeover import OnWait
 
-__all__ = ["Both", "In", "Ranges", "Snapshot", "Store", "StoredTable", "Transaction", "Unfit", "Where", "open_store"]
+__all__ = [
+    "Both",
+    "In",
+    "Published",
+    "Ranges",
+    "Snapshot",
+    "Store",
+    "StoredTable",
+    "Transaction",
+    "Unfit",
+    "Where",
+    "open_store",
+]
 
 DEFAULT_LEASE = timedelta(seconds=10)
 
@@ -59,6 +71,14 @@ def open_store(url: str, *, lease: timedelta = DEFAULT_LEASE, busy: timedelta = 
             raise StoreUrlError(f"{scheme}:...", str(error)) from error
         return Store(PostgresDatabase(address, lease=lease), lease)
     raise StoreUrlError(url)
+
+
+class Published(NamedTuple):
+    """A name under which people read these columns of a table."""
+
+    name: str
+    table: StoredTable
+    columns: Sequence[str]
 
 
 class Snapshot:
@@ -86,9 +106,12 @@ class Snapshot:
 
     def count(self, table: StoredTable) -> int:
         """How many rows there are."""
-        statement = select(func.count()).select_from(self._database.sql_table(table))
         with self._database.errors():
-            return int(self.connection.execute(statement).scalar_one())
+            counts = [
+                select(func.count()).select_from(self._database.sql_table(part)).where(*self._database.seen(part))
+                for part in table.parts
+            ]
+            return sum(int(self.connection.execute(each).scalar_one()) for each in counts)
 
     def _pieces(
         self, table: StoredTable, where: Where | None, names: Sequence[str] | None, size: int | None
@@ -97,8 +120,9 @@ class Snapshot:
         columns = [each for each in table.columns if each.logical in schema.names]
         with self._database.errors():
             for lookup in self._database.lookups(table, where):
-                for arrays in self._database.rows(self.connection, table, columns, lookup, size):
-                    yield join(schema, columns, arrays)
+                for part in table.parts:
+                    for arrays in self._database.rows(self.connection, part, columns, lookup, size):
+                        yield join(schema, columns, arrays)
 
 
 class Transaction(Snapshot):
@@ -109,12 +133,21 @@ class Transaction(Snapshot):
         self.is_failed = False
 
     def create(self, table: StoredTable) -> None:
-        """Makes the table and its indexes."""
+        """Makes the table and its indexes. One with another beneath it is read under its name like any other."""
         with self._changing():
-            made = self._database.sql_table(table)
+            made = self._database.sql_table(table.top)
             self.connection.execute(CreateTable(made))
             for index in made.indexes:
                 self.connection.execute(CreateIndex(index))
+            if table.beneath is not None:
+                self._database.replace_view(self.connection, table.name, self._database.rows_of_both(table))
+
+    def copy(self, source: StoredTable, target: StoredTable) -> None:
+        """Adds all rows of a table to another one of the same columns, without bringing them here."""
+        with self._changing():
+            rows, columns = self._database.sql_table(source), self._database.sql_table(target)
+            chosen = select(*(rows.c[each.name] for each in columns.c))
+            self.connection.execute(columns.insert().from_select([each.name for each in columns.c], chosen))
 
     def index(self, table: StoredTable, columns: Sequence[str]) -> None:
         """One more index on a table that is there; nothing happens if it has it."""
@@ -125,10 +158,7 @@ class Transaction(Snapshot):
 
     def drop(self, name: str) -> None:
         """Drops a table, and the names under which people read it. Nothing happens if it is not there."""
-        with self._changing():
-            withdraw_all(self.connection, name)
-            quoted = self.connection.dialect.identifier_preparer.quote(name)
-            self.connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted}")
+        self.exchange(drop=[name])
 
     def insert(self, table: StoredTable, rows: pa.Table) -> list[Unfit]:
         """Adds rows. Those with a value that the database cannot hold are left out and returned."""
@@ -144,25 +174,64 @@ class Transaction(Snapshot):
 
     def delete_where(self, table: StoredTable, where: Where | None) -> int:
         """Deletes the rows that are meant, or all of them; returns how many there were."""
+        if table.beneath is not None:
+            return self._hide(table, where)
         with self._changing():
             found = self._database.lookups(table, where)
             return sum(self._database.delete(self.connection, table, each) for each in found)
 
+    def _hide(self, table: StoredTable, where: Where | None) -> int:
+        """Deletes rows of a table that has another beneath it: what lies there stays, and is no longer seen."""
+        found = self.read(table, where, list(table.primary))
+        columns = [
+            found.column(each.name) if each.name in table.primary else pa.nulls(found.num_rows, each.type)
+            for each in table.schema
+        ]
+        hiding = pa.table([*columns, pa.repeat(True, found.num_rows)], schema=table.top.schema)
+        self._write(table.top, hiding, is_upsert=True)
+        return int(found.num_rows)
+
     def publish(self, name: str, table: StoredTable, columns: Sequence[str]) -> None:
         """From the commit on, people read these columns of the table under this name."""
-        with self._changing():
-            publish(self._database, self.connection, name, table, columns)
+        self.exchange([Published(name, table, columns)])
 
     def unpublish(self, name: str) -> None:
         """Takes the name away. Nothing happens if it is not there."""
+        self.exchange(withdraw=[name])
+
+    def exchange(
+        self, publish: Sequence[Published] = (), withdraw: Sequence[str] = (), drop: Sequence[str] = ()
+    ) -> None:
+        """Exchanges what people read: names that come, names that go, tables that are dropped, with what they bear.
+
+        All of these have to wait for readers. What has to be changed together is given together: then it is the readers
+        who are let through first, also those of several names.
+        """
+
+        def body() -> None:
+            for name in withdraw:
+                take_away(self.connection, name)
+            for each in publish:
+                show(self._database, self.connection, each.name, each.table, each.columns)
+            for name in drop:
+                withdraw_all(self.connection, name)
+                quoted = self.connection.dialect.identifier_preparer.quote(name)
+                kind = "VIEW" if self._database.find(self.connection, name) == "view" else "TABLE"
+                self.connection.exec_driver_sql(f"DROP {kind} IF EXISTS {quoted}")
+
         with self._changing():
-            unpublish(self.connection, name)
+            self._database.patiently(self.connection, body)
 
     def _write(self, table: StoredTable, rows: pa.Table, *, is_upsert: bool) -> list[Unfit]:
         if rows.schema.names != table.schema.names:
             rows = rows.select(table.schema.names)
         if rows.schema != table.schema:
             rows = rows.cast(table.schema)
+        if table.beneath is not None:
+            # Never a plain insert: the upper table may have a row that hides one of the same key.
+            present = pa.repeat(pa.scalar(False), rows.num_rows)
+            table, is_upsert = table.top, True
+            rows = rows.append_column(table.schema.field(GONE), present)
         if not rows.num_rows:
             return []
         with self._changing():

@@ -49,6 +49,8 @@ GENERATIONS = Table(
     Column("counters", Text, nullable=False),
     Column("created_us", BigInteger, nullable=False),
     Column("switched_us", BigInteger),
+    Column("retired_us", BigInteger),
+    Column("beneath", Integer),  # The number of the batch part that this one is the speed part of.
 )
 
 VIEWS = Table(
@@ -80,6 +82,14 @@ OUTBOX_IDS = Table(
     Column("pipeline", Text, primary_key=True),
     Column("topic", Text, primary_key=True),
     Column("last_id", BigInteger, nullable=False),  # Stays when the outbox is empty: ids are never used again.
+)
+
+REQUESTS = Table(
+    "_penstock_requests",
+    METADATA,
+    Column("pipeline", Text, primary_key=True),
+    Column("request", Text, primary_key=True),
+    Column("asked_us", BigInteger, nullable=False),
 )
 
 

@@ -34,21 +34,52 @@ def table_name(*parts: str | int) -> str:
     return f"{name[: NAME_MAX - 18]}__{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
 
 
+GONE = "_gone"
+"""In the upper one of two tables: whether its row only hides the one beneath it."""
+
+
 @dataclass(frozen=True)
 class StoredTable:
-    """A table as it lies in the database: its name, its columns as Arrow has them, and how its rows are found."""
+    """A table as it lies in the database: its name, its columns as Arrow has them, and how its rows are found.
+
+    One that has another `beneath` it is two tables that are read as one. What is written goes into the upper one,
+    `top`, whose rows count instead of those beneath with the same primary columns; the lower one is never changed.
+    """
 
     name: str
     schema: pa.Schema
     primary: tuple[str, ...] = ()
     """Columns that tell rows apart; never NULL. `_key`, a hash of 16 bytes, for most."""
     indexes: tuple[tuple[str, ...], ...] = ()
+    beneath: StoredTable | None = None
+    hidden_by: StoredTable | None = None
+    """The upper table, of one that lies beneath it."""
+    is_upper: bool = False
+    """It has a column `_gone`."""
     columns: tuple[Physical, ...] = field(init=False, repr=False, compare=False)
+    parts: tuple[StoredTable, ...] = field(init=False, repr=False, compare=False)
+    """The tables whose rows together are the rows of this one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", physical_columns(self.schema))
         for name in (*self.primary, *(name for each in self.indexes for name in each)):
             self.physical(name)
+        parts: tuple[StoredTable, ...] = (self,)
+        if self.beneath is not None:
+            upper = pa.schema([*self.schema, pa.field(GONE, pa.bool_())])
+            top = StoredTable(table_name(self.name, "speed"), upper, self.primary, self.indexes, is_upper=True)
+            parts = (top, replace(self.beneath, hidden_by=top))
+        object.__setattr__(self, "parts", parts)
+
+    @property
+    def top(self) -> StoredTable:
+        """The table that is written to."""
+        return self.parts[0]
+
+    @property
+    def names(self) -> list[str]:
+        """What it is made of in the database, without what lies beneath; in the order in which it can be dropped."""
+        return [self.name] if self.beneath is None else [self.name, self.top.name]
 
     def physical(self, name: str) -> tuple[Physical, ...]:
         """The columns of the database that hold a column of the view; one of them may also be named itself."""

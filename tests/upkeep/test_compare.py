@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.verify.compare import Comparison, compare
+from penstock.upkeep.compare import Comparison, compare
 
 NAN = float("nan")
 
