@@ -17,10 +17,12 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import SettingsFileError, SettingValueError, UnknownSetting
+from penstock.durations import parse_duration
+from penstock.errors import DurationError, SettingsFileError, SettingValueError, UnknownSetting
 
 FILE_NAME = "penstock.toml"
 FILE_VARIABLE = "PENSTOCK_CONFIG"
@@ -29,6 +31,14 @@ FILE_VARIABLE = "PENSTOCK_CONFIG"
 def _setting(default: Any, expected: str, is_allowed: Callable[[Any], bool] | None = None) -> Any:
     """A field whose values are checked: `expected` says in an error what would have been right."""
     return field(default=default, metadata={"expected": expected, "is_allowed": is_allowed})
+
+
+def _is_duration(value: Any) -> bool:
+    try:
+        parse_duration(value)
+    except DurationError:
+        return False
+    return True
 
 
 def _matches(pattern: str) -> Callable[[Any], bool]:
@@ -57,8 +67,16 @@ class ViewsSettings:
     )
     """Where the views are. A relative path counts from the folder of `penstock.toml`, if there is one."""
 
+    keep_old: str = _setting("1 day", "a length of time, such as 1 day, 12h or 0", _is_duration)
+    """How long rows that were replaced, by changed code or a rebuild, are kept for `penstock rollback`."""
+
     def __post_init__(self) -> None:
         _check_section("views", self)
+
+    @property
+    def kept_old(self) -> timedelta:
+        """`keep_old` as a length of time."""
+        return parse_duration(self.keep_old)
 
 
 @dataclass(frozen=True)

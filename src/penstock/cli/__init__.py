@@ -9,6 +9,7 @@
     plan.py      how its views are kept, and what a run would do
     run.py       run it (live.py, bar.py: what it shows meanwhile)
     view.py      list, show, query, export, rebuild and drop views
+    generation.py  which copy of a view people read: switch, rollback, diff
     lag.py       how far views are behind
     late.py      the late events of a topic
     explain.py   which records made this row
@@ -24,7 +25,22 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import check, consume, explain, lag, late, load, log, plan, produce, run, topic, verify, view
+from penstock.cli import (
+    check,
+    consume,
+    explain,
+    generation,
+    lag,
+    late,
+    load,
+    log,
+    plan,
+    produce,
+    run,
+    topic,
+    verify,
+    view,
+)
 from penstock.cli.behaviour import Commands
 from penstock.cli.options import LOG_HELP
 
@@ -44,7 +60,11 @@ app.add_typer(log.commands, name="log")
 app.command()(check.check)
 app.command()(plan.plan)
 app.command()(run.run)
+view.commands.command()(generation.generations)
 app.add_typer(view.commands, name="view")
+app.command()(generation.diff)
+app.command()(generation.switch)
+app.command()(generation.rollback)
 app.command()(lag.lag)
 app.command()(late.late)
 app.command("explain-row")(explain.explain_row)

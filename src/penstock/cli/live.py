@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from penstock.errors import StoreUnavailable
+    from penstock.modes.compared import Compared
     from penstock.modes.lag import TopicLag
     from penstock.modes.running import RunningSet, StepReport
     from penstock.upkeep.compiled import CompiledView
@@ -26,6 +27,7 @@ RATE_SECONDS = 10.0
 """Records per second are those of the last so many seconds."""
 LINE_SECONDS = 5.0
 REFRESHES_PER_SECOND = 2
+PROGRESS_SECONDS = 2.0
 SAID_MAX = 3
 """So many of the last messages stay under the table."""
 COLUMNS = ("view", "kept", "rows", "records/s", "behind", "seconds behind", "late", "corrected", "step")
@@ -71,6 +73,13 @@ class Watch:
         self._sets = list(running)
         self._starts = {each.name: _reached(each) for each in running}
         self._steps = {each.name: deque(maxlen=1000) for each in running}
+
+    def joined(self, running: RunningSet) -> None:
+        """A set that comes later, or takes the place of the one of its name."""
+        is_other = [each for each in self._sets if each.name != running.name]
+        self._sets = [*is_other, running]
+        self._starts.setdefault(running.name, _reached(running))
+        self._steps.setdefault(running.name, deque(maxlen=1000))
 
     def stepped(self, report: StepReport) -> None:
         self._steps[report.set].append((time.monotonic(), report.rows))
@@ -119,6 +128,7 @@ class Display:
 
     def __init__(self) -> None:
         self.watch = Watch()
+        self._told = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -142,6 +152,54 @@ class Display:
 
         self.say(retry_text(error, seconds))
 
+    def rounded(self, pair: RunningSet, seconds: float) -> None:
+        """Lambda: a new batch part and speed part are what people read now."""
+        self.watch.joined(pair)
+        names = [view.name for view in pair.views]
+        as_of = moment(pair.fence.clock_us or None) or "an empty log"
+        text = f"a new batch part of {', '.join(names)} is in, as of {as_of} ({seconds:,.1f} s)"
+        self.tell(text, {"event": "round", "views": names, "generation": pair.generation.number,
+                         "seconds": round(seconds, 3), "clock": moment(pair.fence.clock_us or None)})  # fmt: skip
+
+    def replayed(self, running: RunningSet, left: int) -> None:
+        """Kappa: a replay has come one step further."""
+        names = [view.name for view in running.views]
+        text = f"replaying {', '.join(names)}: {counted(left, 'record')} left"
+        self.progress(text, {"event": "replay", "views": names, "generation": running.generation.number, "left": left})
+
+    def compared(self, found: Sequence[Compared]) -> None:
+        """Kappa: everything is replayed, and this is how the new rows differ from those people read."""
+        from penstock.cli.generation import compared_document, compared_lines
+
+        self.tell(
+            "\n".join(line for each in found for line in compared_lines(each)) or "nothing to compare with",
+            {"event": "compared", "views": [compared_document(each) for each in found]},
+        )
+
+    def held(self) -> None:
+        """Kappa: the new rows wait."""
+        self.tell("held: the old rows are read until somebody says `penstock switch`", {"event": "held"})
+
+    def switched(self, sets: Sequence[RunningSet]) -> None:
+        """Kappa: people read the new rows from now on."""
+        for each in sets:
+            self.watch.joined(each)
+        names = [view.name for each in sets for view in each.views]
+        self.tell(
+            f"switched in: {', '.join(names)}; to take it back: penstock rollback {names[0]}",
+            {"event": "switched", "views": names},
+        )
+
+    def tell(self, text: str, event: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Something that happened, for people and for programs."""
+        print(text, flush=True)
+
+    def progress(self, text: str, event: Mapping[str, Any]) -> None:
+        """Something that goes on: of many of these the last one is enough."""
+        if time.monotonic() - self._told >= PROGRESS_SECONDS:
+            self._told = time.monotonic()
+            self.tell(text, event)
+
     def say(self, text: str) -> None:
         """Something that people should know."""
         print(text, file=sys.stderr, flush=True)
@@ -160,6 +218,7 @@ class Screen(Display):
 
         self._title = title
         self._said: list[str] = []
+        self._progress = ""
         self._live = Live(
             get_renderable=self._table, console=Console(highlight=False), refresh_per_second=REFRESHES_PER_SECOND
         )
@@ -174,7 +233,18 @@ class Screen(Display):
         else:
             super().say(text)
 
+    def tell(self, text: str, event: Mapping[str, Any]) -> None:  # noqa: ARG002
+        self._progress = ""
+        if self._live.is_started:
+            self._live.console.print(text, markup=False)  # Above the table, which moves down.
+        else:
+            print(text, flush=True)
+
+    def progress(self, text: str, event: Mapping[str, Any]) -> None:  # noqa: ARG002
+        self._progress = text
+
     def close(self) -> None:
+        self._progress = ""
         if self._live.is_started:
             self._live.stop()
 
@@ -182,7 +252,8 @@ class Screen(Display):
         from rich.console import Group
         from rich.text import Text
 
-        return Group(views_table(self._title, self.watch), *(Text(text) for text in self._said[-SAID_MAX:]))
+        said = [*self._said[-SAID_MAX:], *([self._progress] if self._progress else [])]
+        return Group(views_table(self._title, self.watch), *(Text(text) for text in said))
 
 
 class Lines(Display):
@@ -212,7 +283,10 @@ class Lines(Display):
 
 
 class JsonLines(Display):
-    """One JSON object per step."""
+    """One JSON object per step, and one for each other thing that happens."""
+
+    def tell(self, text: str, event: Mapping[str, Any]) -> None:  # noqa: ARG002
+        print(json.dumps(event, ensure_ascii=False, default=str), flush=True)
 
     def stepped(self, report: StepReport, running: RunningSet, left: int) -> None:
         super().stepped(report, running, left)

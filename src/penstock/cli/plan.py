@@ -77,7 +77,9 @@ def _told(outlook: Outlook, app: str) -> str:
         why = outlook.changed or "a view that it is connected with changed"
         return (
             f"changed: {why}\n  a stream refuses to go on with it; readers keep the old rows\n"
-            f"  to compute it anew and switch over: penstock view rebuild {name} --app {app}"
+            f"  to replay {counted(outlook.behind, 'record')} beside them, compare, and switch over: "
+            f"penstock run {app} --mode kappa\n"
+            f"  to compute it anew as a batch: penstock view rebuild {name} --app {app}"
         )
     live = outlook.live
     assert live is not None
@@ -106,5 +108,5 @@ def _document(outlook: Outlook, app: str) -> dict[str, Any]:
         "behind": outlook.behind,
         "changed": outlook.changed,
         "would": outlook.would,
-        "next": f"penstock view rebuild {view.name} --app {app}" if outlook.would == "refuse" else None,
+        "next": f"penstock run {app} --mode kappa" if outlook.would == "refuse" else None,
     }

@@ -1,4 +1,4 @@
-"""penstock run: a pipeline over its log into its views, as a batch or as a stream."""
+"""penstock run: a pipeline over its log into its views, in one of four modes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ def run(
     context: typer.Context,
     app: AppFile,
     mode: Annotated[
-        Literal["batch", "stream"],
-        typer.Option(help="stream: keep the views up to date. batch: compute them anew, then switch over."),
+        Literal["batch", "stream", "lambda", "kappa"],
+        typer.Option(
+            help="stream: keep the views up to date. batch: compute them anew, then switch over. lambda: both, a batch "
+            "part every hour and a speed part since. kappa: stream, and replay views whose code changed."
+        ),
     ] = "stream",
     once: Annotated[bool, typer.Option("--once", help="Stream up to what is there now, then end.")] = False,
     until: Annotated[
@@ -35,8 +38,17 @@ def run(
     ] = None,
     max_rows: Annotated[int | None, typer.Option(min=1, help="The most records that one step takes.")] = None,
     trigger: Annotated[str | None, typer.Option(help="The least time between the steps of a stream: 2s.")] = None,
+    batch_every: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Lambda: how often a new batch part is computed. [default: 1h]")
+    ] = None,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Kappa: do not switch replayed views in; wait for `penstock switch`.")
+    ] = False,
     allow_loss: Annotated[
-        bool, typer.Option("--allow-loss", help="Batch: also if retention has removed records that views still count.")
+        bool,
+        typer.Option(
+            "--allow-loss", help="Batch and kappa: also if retention has removed records that views still count."
+        ),
     ] = False,
     as_json: Json = False,
     views_url: ViewsUrl = None,
@@ -49,15 +61,24 @@ def run(
       penstock run weblogs.py
       penstock run weblogs.py --once
       penstock run weblogs.py --mode batch --until 2026-01-01T00:00:00Z
+      penstock run weblogs.py --mode lambda --batch-every 6h
+      penstock run weblogs.py --mode kappa --hold
     """
     if mode == "batch" and (once or trigger is not None):
         raise typer.BadParameter("--once and --trigger are for streams; a batch ends by itself")
+    if batch_every is not None and mode != "lambda":
+        raise typer.BadParameter("--batch-every is for --mode lambda: no other mode has batch parts")
+    if hold and mode != "kappa":
+        raise typer.BadParameter("--hold is for --mode kappa: no other mode replays views")
     from penstock.cli.signals import Signals, StoppedEarly
     from penstock.durations import parse_duration
+    from penstock.modes.replays import Watch, run_kappa
+    from penstock.modes.rounds import EVERY, run_lambda
     from penstock.modes.run import opened
-    from penstock.modes.stream import Stop, run_stream
+    from penstock.modes.stream import Stop, StreamOptions, run_stream
     from penstock.pipeline.loading import load_pipeline
 
+    every = EVERY if batch_every is None else parse_duration(batch_every)
     pause = None if trigger is None else parse_duration(trigger)
     pipeline = load_pipeline(app)
     settings = settings_of(context, log_url, views_url)
@@ -69,11 +90,18 @@ def run(
                 return
             signals.begun(lambda: _ask(stop, display))
             began = time.monotonic()
+            options: StreamOptions = {
+                "once": once, "until": until, "max_rows": max_rows, "trigger": pause, "on_open": display.opened,
+                "on_step": display.stepped, "on_retry": display.waits, "stop": stop,
+            }  # fmt: skip
             with display:
-                done = run_stream(
-                    engine, once=once, until=until, max_rows=max_rows, trigger=pause,
-                    on_open=display.opened, on_step=display.stepped, on_retry=display.waits, stop=stop,
-                )  # fmt: skip
+                if mode == "lambda":
+                    done = run_lambda(engine, every=every, on_round=display.rounded, **options)
+                elif mode == "kappa":
+                    watch = Watch(display.replayed, display.compared, display.held, display.switched)
+                    done = run_kappa(engine, hold=hold, allow_loss=allow_loss, watch=watch, **options)
+                else:
+                    done = run_stream(engine, **options)
             _tell_stream(done, display, time.monotonic() - began, was_stopped=signals.is_asked, as_json=as_json)
     except StoppedEarly:
         print("stopped before the first step", file=sys.stderr)

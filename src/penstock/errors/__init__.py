@@ -87,6 +87,11 @@ PenstockError
 │   ├── StepFailed               Spark could not compute a view
 │   │   ├── StepOverflow         a number is too large for its type
 │   │   └── ValueUnfit           a folded view came to a value that its database cannot hold
+│   ├── GenerationError          a generation of a view that is meant is not there
+│   │   ├── UnknownGeneration    the view has none of that number or name
+│   │   ├── NothingToRollBack    no older one is left
+│   │   ├── NothingReady         none waits to be switched in
+│   │   └── SwitchNotTaken       a run that holds one ready does not answer
 │   ├── UntilError               a place to stop at that cannot be understood
 │   └── UnknownMode              there is no such mode
 ├── VerifyError                  something keeps verify from comparing
@@ -167,14 +172,19 @@ from penstock.errors.log import (
     UnknownTopic,
 )
 from penstock.errors.modes import (
+    GenerationError,
     KeptRowsLost,
+    NothingReady,
+    NothingToRollBack,
     PipelineProblems,
     ReplayRefused,
     RunError,
     StepFailed,
     StepOverflow,
+    SwitchNotTaken,
     TopicDiffers,
     TwoRowsForOneKey,
+    UnknownGeneration,
     UnknownMode,
     UntilError,
     ValueUnfit,
@@ -244,6 +254,7 @@ __all__ = [
     "FileColumnsError",
     "FileFormatError",
     "ForkedHandle",
+    "GenerationError",
     "GroupActive",
     "GroupError",
     "GroupNameError",
@@ -263,7 +274,9 @@ __all__ = [
     "NotAcknowledged",
     "NotAnEvent",
     "NotAssigned",
+    "NothingReady",
     "NothingRecorded",
+    "NothingToRollBack",
     "OffsetOutOfRange",
     "OwnershipLost",
     "PartitionReadOnly",
@@ -302,6 +315,7 @@ __all__ = [
     "StoreUnavailable",
     "StoreUrlError",
     "StreamDataLost",
+    "SwitchNotTaken",
     "TableUnreadable",
     "TimeRangeError",
     "TopicDefinitionError",
@@ -313,6 +327,7 @@ __all__ = [
     "TopicReplaced",
     "TwoRowsForOneKey",
     "UnknownColumn",
+    "UnknownGeneration",
     "UnknownGroup",
     "UnknownMode",
     "UnknownSetting",

@@ -38,8 +38,8 @@ class ViewsChanged(RunError):
         super().__init__(
             f"pipeline: {pipeline!r} is not what its views were made with\n" + "\n".join(told) + "\n"
             "  the views are as they were, and readers go on reading them\n"
-            f"  to compute them anew and switch over when that is done: penstock view rebuild {names} --app FILE\n"
-            "  to compute all views anew: penstock run FILE --mode batch"
+            "  to replay the log into new ones beside them, compare, and switch over: penstock run FILE --mode kappa\n"
+            f"  to compute just these anew as a batch: penstock view rebuild {names} --app FILE"
         )
 
 
@@ -168,3 +168,59 @@ class UnknownMode(RunError):
     def __init__(self, mode: str, known: Sequence[str]) -> None:
         self.mode = mode
         super().__init__(f"run: no mode {mode!r}\n  expected: {' or '.join(known)}{did_you_mean(mode, known)}")
+
+
+class GenerationError(RunError):
+    """A generation of a view that is meant is not there."""
+
+
+class UnknownGeneration(GenerationError):
+    """A view has no such generation."""
+
+    def __init__(self, view: str, which: str, known: Sequence[tuple[int, str]]) -> None:
+        self.view = view
+        self.which = which
+        there = ", ".join(f"{number} ({state})" for number, state in known)
+        super().__init__(
+            f"view {view!r}: there is no generation {which!r}\n"
+            f"  expected: live, old, new, or a number; there are: {there or 'none'}\n"
+            f"  to look at them: penstock view generations {view}"
+        )
+
+
+class NothingToRollBack(GenerationError):
+    """No older generation of a view is left."""
+
+    def __init__(self, view: str) -> None:
+        self.view = view
+        super().__init__(
+            f"view {view!r}: there is no older generation to go back to\n"
+            "  one is kept when views are replayed or rebuilt, for as long as views.keep_old says\n"
+            "  to compute the view with other code: penstock run FILE --mode kappa"
+        )
+
+
+class NothingReady(GenerationError):
+    """No generation waits to be switched in, or those of several pipelines do."""
+
+    def __init__(self, pipeline: str | None, ready: Sequence[str]) -> None:
+        self.pipeline = pipeline
+        self.ready = list(ready)
+        if ready:
+            wrong = "which pipeline is meant?" if pipeline is None else f"pipeline {pipeline!r} has nothing ready"
+            told = f"  ready are: {', '.join(ready)}\n  to switch one of them in: penstock switch {ready[0]}"
+        else:
+            wrong = "nothing is ready to be switched in"
+            told = "  views are held ready by: penstock run FILE --mode kappa --hold"
+        super().__init__(f"switch: {wrong}\n{told}")
+
+
+class SwitchNotTaken(GenerationError):
+    """A run holds new views ready and does not switch them in."""
+
+    def __init__(self, pipeline: str, seconds: float) -> None:
+        self.pipeline = pipeline
+        super().__init__(
+            f"switch: the run of pipeline {pipeline!r} has not switched in {seconds:.0f} seconds\n"
+            "  nothing was changed; it may be in a long step: look at it, and try again"
+        )

@@ -82,9 +82,10 @@ class Engine:
 
         ViewsChanged if the live one was made by other code: going on would mix two answers.
         """
-        changed = {name: why for name, why in self.changed().items() if name in {view.name for view in views}}
-        if changed:
-            raise ViewsChanged(self.pipeline.name, changed, {view.name: view.spec.place for view in views})
+        changed = self.changed()
+        if any(view.name in changed for view in views):
+            # All of them, also those of other sets: people want to know once.
+            raise ViewsChanged(self.pipeline.name, changed, {view.name: view.spec.place for view in self.views})
         live = self.live(views)
         if live is None:
             running = self.new(views)

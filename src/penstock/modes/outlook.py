@@ -88,4 +88,4 @@ def _records(name: str, log: Log) -> int:
 
 
 def _kept_tables(live: Generation, view: str) -> list[str]:
-    return [name for purpose, name in live.views[view].tables.items() if purpose != "rows"]
+    return [name for purpose, name in live.views[view].tables.items() if purpose.startswith("kept")]

@@ -139,6 +139,8 @@ class Rounds:
     def _switch(self, running: list[RunningSet], live: RunningSet, pair: RunningSet) -> None:
         """Both halves at once. What the old pair was is not kept: the new one holds the same, by the same code."""
         catch_up(pair, live.fence.offsets)
+        # A batch corrects nothing; what was corrected before its cut was corrected all the same.
+        pair.corrected_before(live.generation.counters)
         self._engine.switch(pair, is_same_code=True)
         running[running.index(live)] = pair
 

@@ -91,5 +91,5 @@ def opened(pipeline: Pipeline, settings: Mapping[str, object] | Settings | None 
     chosen = settings if isinstance(settings, Settings) else load_settings(settings)
     with Log(chosen.log.url) as log, open_store(chosen.views.url) as store:
         spark = session(chosen.spark, name=f"penstock {pipeline.name}")
-        with open_engine(pipeline, log=log, store=store, spark=spark) as engine:
+        with open_engine(pipeline, log=log, store=store, spark=spark, keep_old=chosen.views.kept_old) as engine:
             yield engine

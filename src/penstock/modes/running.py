@@ -28,7 +28,7 @@ from penstock.upkeep.kept_rows import KeptChange
 from penstock.upkeep.redo import RedoGroups, RedoWindows
 from penstock.upkeep.slices import Slice
 from penstock.upkeep.step import Foreseeing, Step, Work, finish, run_together
-from penstock.views.catalog import Catalog, Generation, KnownView, Layers
+from penstock.views.catalog import Catalog, Counters, Generation, KnownView, Layers
 from penstock.views.fence import Fence
 from penstock.views.outbox import enqueue
 
@@ -166,6 +166,15 @@ class RunningSet:
     def moved(self, done: Committed) -> None:
         """The step is in the database: from here on the next one begins."""
         self.generation = done.generation
+
+    def corrected_before(self, counters: Mapping[str, Counters]) -> None:
+        """Counts as corrected what another generation has counted that this one replaces."""
+        counted = {
+            name: replace(each, corrected=max(each.corrected, counters[name].corrected))
+            for name, each in self.generation.counters.items()
+        }
+        with self.transaction() as tx:
+            self.generation = Catalog(tx.connection).set_fence(self.generation, self.fence, counted)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """A transaction that only the owner of the pipeline can make."""
