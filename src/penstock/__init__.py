@@ -1,4 +1,4 @@
-"""Penstock: write a pipeline once, run it as a batch or as a stream over one log, and get the same answer every time.
+"""Penstock: write a pipeline once, run it as batch, stream, lambda or kappa over one log, and get the same answer.
 
 The way of an event, and of the folders:
 
@@ -11,9 +11,9 @@ The way of an event, and of the folders:
     plans/       how each view can be kept     keeping.py  fold.py  redo.py  prepared.py
     upkeep/      how it is kept                step.py  fold.py  redo.py  whole.py  merge.py
     aggregates/  and what merges               moments.py  theta.py  buckets.py
-    modes/       how to run it                 engine.py  batch.py  stream.py  run.py
+    modes/       how to run it                 batch.py  stream.py  rounds.py  replays.py
     views/       what people read              store.py  sqlite.py  postgres.py  owner.py
-    verify/      do all runs agree?            verify.py  compare.py  report.py
+    verify/      do all runs agree?            verify.py  runs.py  report.py
     load/        history, from files           loading.py
     check/       is the log whole?             checking.py  repair.py
     cli/         one file per command          run.py  view.py  topic.py  produce.py

@@ -17,7 +17,8 @@ from tests.log.rows import rows
 COMMANDS = [
     "", "topic", "topic create", "topic list", "topic show", "topic alter", "topic delete", "produce", "load",
     "consume", "log", "log check", "log inspect", "log seal", "log retain", "check", "plan", "run", "view", "view list",
-    "view show", "view query", "view export", "view rebuild", "view drop", "view generations", "diff", "switch", "rollback", "lag", "late", "explain-row",
+    "view show", "view query", "view export", "view rebuild", "view drop", "view generations", "diff", "switch",
+    "rollback", "lag", "late", "explain-row",
 ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 
@@ -14,6 +14,9 @@ from tests.modes.model import Kept, ways
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATENESS = "10 minutes"
 STRAY = (None, datetime(1970, 1, 1, 0, 1, tzinfo=UTC), datetime(2099, 1, 1, tzinfo=UTC), START - timedelta(days=3))
+
+Turn = Literal["step", "round", "replay"]
+TURNS: tuple[Turn, ...] = ("step", "step", "round", "replay")
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class Case:
     """Topic, columns, and when it arrived, in microseconds."""
     cuts: tuple[tuple[float, ...], ...]
     """For each step, how far each partition comes, as a part of what is left of it."""
+    turns: tuple[Turn, ...]
+    """For each of them, what happens before or instead of it."""
     is_batch_first: bool
     big_rows: int
     """From so many records on a step computes redone views as a whole."""
@@ -32,7 +37,8 @@ class Case:
     def __repr__(self) -> str:
         views = "\n".join(f"  {each.view.name} {each.how} late={each.late}: {each.view.sql}" for each in self.views)
         rows = "\n".join(f"  {name} {arrived - ARRIVED_FROM}: {row}" for name, row, arrived in self.records)
-        return f"Case\n{views}\n{rows}\n  cuts {self.cuts} batch_first={self.is_batch_first} big={self.big_rows}"
+        how = f"cuts {self.cuts} turns {self.turns} batch_first={self.is_batch_first} big={self.big_rows}"
+        return f"Case\n{views}\n{rows}\n  {how}"
 
 
 ARRIVED_FROM = int(START.timestamp()) * 1_000_000
@@ -52,7 +58,8 @@ def cases(draw: st.DrawFn, views_max: int = 4, records_max: int = 24) -> Case:
         )
     records = draw(_records(records_max))
     cuts = draw(st.lists(st.tuples(*[st.sampled_from([0.0, 0.3, 1.0])] * 4), min_size=2, max_size=5))
-    return Case(tuple(kept), records, tuple(cuts), draw(st.booleans()), draw(st.sampled_from([1_000, 4])))
+    turns = tuple(draw(st.sampled_from(TURNS)) for _ in cuts)
+    return Case(tuple(kept), records, tuple(cuts), turns, draw(st.booleans()), draw(st.sampled_from([1_000, 4])))
 
 
 @st.composite

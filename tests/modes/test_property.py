@@ -1,4 +1,4 @@
-"""Whatever the views, the records and the cuts: after every step, views hold what all records so far make of them."""
+"""Whatever the views, the records, the cuts and the modes: views hold what all records so far make of them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from penstock.log.log import Log
 from penstock.log.topic import Topic
 from penstock.modes import running as running_module
 from penstock.modes.batch import run_batch
+from penstock.modes.beside import build
 from penstock.modes.engine import Engine, open_engine
+from penstock.modes.rounds import make_pair
 from penstock.modes.running import RunningSet
 from penstock.upkeep.compiled import CompiledView, try_compile
+from penstock.upkeep.step import finish
 from penstock.views.store import Store, open_store
 from tests.modes.grammar import DDL, TOPICS, Aggregate, Groups, Row
 from tests.modes.harness import plain
 from tests.modes.model import How, Kept, expected, open_model
-from tests.modes.random_views import ARRIVED_FROM, LATENESS, START, Case, cases
+from tests.modes.random_views import ARRIVED_FROM, LATENESS, START, Case, Turn, cases
 
 
 def moving(how: How) -> Case:
@@ -40,7 +43,9 @@ def moving(how: How) -> Case:
     upper = (Aggregate("rows", None),) if how == "fold" else (Aggregate("max", "k"),)
     over = Groups("v1", ("v0",), None, {"v0_a0": "int"}, None, upper, ("int",) if how == "fold" else ("text",))
     records = (("events", {"time": START, "k": "a", "g": 0, "n": 1}, ARRIVED_FROM),) * 3
-    return Case((Kept(counted, how), Kept(over, how)), records, ((0.3,) * 4,), is_batch_first=False, big_rows=1_000)
+    return Case(
+        (Kept(counted, how), Kept(over, how)), records, ((0.3,) * 4,), ("step",), is_batch_first=False, big_rows=1_000
+    )
 
 
 OpenEngine = Callable[[Path, Log, Sequence[Kept]], AbstractContextManager[tuple[Engine, Store]]]
@@ -58,7 +63,7 @@ def test_after_every_step_views_are_what_the_records_so_far_make_of_them(case: C
 
 
 @pytest.mark.long
-@settings(max_examples=400, suppress_health_check=SLOW)
+@settings(max_examples=500, suppress_health_check=SLOW)
 @given(cases())
 def test_many_more_of_them(case: Case) -> None:
     assert_right_after_every_step(case)
@@ -113,14 +118,44 @@ def assert_right_after_every_step(case: Case, opened: OpenEngine = open_model) -
             for views in engine.sets:
                 read = {name for view in views for name in view.topics}
                 running = None
-                for cut in [*cuts(case, ends), ends]:
+                for cut, turn in zip([*cuts(case, ends), ends], [*case.turns, "step"], strict=True):
                     stop = {name: cut[name] for name in read}
                     if running is None and case.is_batch_first:
                         [running] = run_batch(engine, sets=[views], until=stop)
                     else:
-                        running = running or engine.open(views)
-                        running.step(stop)
+                        running = TURNS[turn](engine, running or engine.open(views), stop)
                     assert held(store, running) == meant(case, views, topics, cut)
+
+
+def step(engine: Engine, running: RunningSet, stop: Mapping[str, Offsets]) -> RunningSet:
+    """What a stream does."""
+    running.step(stop)
+    return running
+
+
+def new_round(engine: Engine, running: RunningSet, stop: Mapping[str, Offsets]) -> RunningSet:
+    """What lambda does: a new batch part up to where the live one is, and on top of it a speed part that goes on."""
+    reached = running.fence.offsets or {name: topic.start() for name, topic in running.topics.items()}
+    until = {name: dict(offsets) for name, offsets in reached.items()}
+    pair = finish(make_pair(engine, engine.new(running.views), until, rows=3))
+    engine.switch(pair, is_same_code=True)
+    pair.step(stop)
+    return pair
+
+
+def replay(engine: Engine, running: RunningSet, stop: Mapping[str, Offsets]) -> RunningSet:
+    """What kappa does: everything again, in several steps, into a new generation that is then switched in."""
+    new = engine.new(running.views)
+    finish(build(new, stop, 4))
+    engine.switch(new)
+    return new
+
+
+TURNS: Mapping[Turn, Callable[[Engine, RunningSet, Mapping[str, Offsets]], RunningSet]] = {
+    "step": step,
+    "round": new_round,
+    "replay": replay,
+}
 
 
 @contextmanager

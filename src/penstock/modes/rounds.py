@@ -48,7 +48,7 @@ def run_lambda(
         if engine.live(views) is None and not any(view.name in engine.changed() for view in views):
             began = time.monotonic()
             ends = {name: goal[name] for view in views for name in view.topics}
-            pair = finish(_pair(engine, engine.new(views), ends, build_rows(views, BATCH_ROWS)))
+            pair = finish(make_pair(engine, engine.new(views), ends, build_rows(views, BATCH_ROWS)))
             engine.switch(pair)
             if on_round is not None:
                 on_round(pair, time.monotonic() - began)
@@ -119,7 +119,7 @@ class Rounds:
         goal = live.ends() if self._goal is None else self._goal
         ends = {name: goal[name] for name in live.topics}
         batch = self._first_rows(live)
-        pair = yield from _pair(self._engine, batch, ends, build_rows(live.views, STEP_ROWS), FILL_ROWS)
+        pair = yield from make_pair(self._engine, batch, ends, build_rows(live.views, STEP_ROWS), FILL_ROWS)
         yield from follow(pair, live, STEP_ROWS)
         return pair
 
@@ -145,10 +145,10 @@ class Rounds:
         running[running.index(live)] = pair
 
 
-def _pair(
+def make_pair(
     engine: Engine, batch: RunningSet, until: Mapping[str, Offsets], rows: int | None, fill_rows: int | None = None
 ) -> Work[RunningSet]:
     """Takes a batch part to a cut, with the rows that redoing needs, and puts an empty speed part on top of it."""
     yield from build(batch, until, rows)
-    yield from batch.fill_kept_rows(*([] if fill_rows is None else [fill_rows]))
+    yield from batch.fill_kept_rows(fill_rows)
     return engine.on_top_of(batch)

@@ -204,7 +204,7 @@ class RunningSet:
         is_there = all(not any(topic.start().values()) for topic in self.topics.values())
         return is_there and rows >= max(BIG_ROWS, before // 4)
 
-    def fill_kept_rows(self, rows: int = FILL_ROWS) -> Work[None]:
+    def fill_kept_rows(self, rows: int | None = None) -> Work[None]:
         """Brings the kept rows up to the fence, where a big step or a batch left them behind, so many at a time."""
         if not self._has_kept_rows or self.fence.kept == self.fence.offsets:
             return
@@ -214,7 +214,7 @@ class RunningSet:
                 raise KeptRowsLost([view.name for view in self.views if view.kept], name)
         while True:
             stop = {
-                name: topic.cut(reached.get(name, {}), max_rows=rows, until=self.fence.offsets[name])
+                name: topic.cut(reached.get(name, {}), max_rows=rows or FILL_ROWS, until=self.fence.offsets[name])
                 for name, topic in self.topics.items()
             }
             changes = []

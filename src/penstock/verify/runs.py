@@ -7,7 +7,7 @@ same pipeline may go on meanwhile.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,17 +18,19 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.log.log import Log
 from penstock.modes.engine import Engine, open_engine
+from penstock.modes.rounds import make_pair
 from penstock.modes.running import RunningSet
 from penstock.pipeline.pipeline import Pipeline
 from penstock.upkeep.changes import KEY
 from penstock.upkeep.compiled import CompiledView
+from penstock.upkeep.step import finish
 from penstock.verify.cuts import Cut, Recorded
 from penstock.views.store import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Mode = Literal["batch", "stream"]
+Mode = Literal["batch", "stream", "lambda", "kappa"]
 Advance = Callable[[Engine, Sequence[CompiledView]], RunningSet]
 """Takes one set of views to the end of what is compared."""
 
@@ -99,6 +101,38 @@ class Runner:
         run.note = f"stopped after {at} of {len(cuts)} steps"
         return run
 
+    def paired(self, name: str, cuts: Sequence[Cut], rounds: Collection[int]) -> Run:
+        """As lambda: a batch part to the first cut, speed parts from there on, a new batch part at some of the cuts."""
+
+        def advance(engine: Engine, views: Sequence[CompiledView]) -> RunningSet:
+            pair = _pair(engine, views, cuts[0])
+            engine.switch(pair)
+            for number, cut in enumerate(cuts[1:], start=1):
+                if number in rounds:
+                    pair = _pair(engine, views, cuts[number - 1])
+                    engine.switch(pair, is_same_code=True)
+                take_steps(pair, [cut])
+            return pair
+
+        run = self._run(Run(name, "lambda"), advance)
+        run.note = f"{_steps([len(cuts) - 1])} on top of batch parts, {1 + len(rounds)} of which were computed"
+        return run
+
+    def replayed(self, name: str, cuts: Sequence[Cut], at: int) -> Run:
+        """As kappa: after `at` steps the log is replayed to there, in two steps, and the new rows are gone on with."""
+
+        def advance(engine: Engine, views: Sequence[CompiledView]) -> RunningSet:
+            take_steps(engine.open(views), cuts[:at])
+            replay = engine.new(views)
+            take_steps(replay, [cuts[(at - 1) // 2], cuts[at - 1]])
+            engine.switch(replay)
+            take_steps(replay, cuts[at:])
+            return replay
+
+        run = self._run(Run(name, "kappa"), advance)
+        run.note = f"replayed and switched after {at} of {len(cuts)} steps"
+        return run
+
     def finished(self, run: Run, database: Path) -> Run:
         """The rows that some other process left in a database."""
         return self._run(run, lambda engine, views: engine.open(views), database)
@@ -165,6 +199,11 @@ def take_steps(running: RunningSet, cuts: Sequence[Cut] | Iterator[Cut]) -> int:
             running.step({name: cut[name] for name in running.topics})
             taken += 1
     return taken
+
+
+def _pair(engine: Engine, views: Sequence[CompiledView], cut: Cut) -> RunningSet:
+    ends = {name: cut[name] for view in views for name in view.topics}
+    return finish(make_pair(engine, engine.new(views), ends, None))
 
 
 def _taking(cuts: Sequence[Cut]) -> Advance:

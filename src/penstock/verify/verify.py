@@ -1,7 +1,8 @@
 """verify: does a pipeline give the same rows however it is run?
 
 It is run over a recorded part of the log as a batch, as streams cut into steps of many sizes, stopped and continued,
-and as a batch once more; every view of every run is compared with the first batch.
+as lambda with batch parts at random cuts, as kappa with a replay and a switch in the middle, and as a batch once more;
+every view of every run is compared with the first batch.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ BATCH, AGAIN, ONE_STEP, TEN_STEPS, SINGLE = (
     "stream, ten steps",
     "stream, single records",
 )
+KAPPA = "kappa, replayed and switched"
 STOPPED, KILLED = "stream, stopped and continued", "stream, killed and restarted"
 SINGLES = 100
 """So many records are taken one by one at most."""
@@ -45,6 +47,8 @@ SINGLES_SECONDS = 60.0
 """For so long; the rest of them is then taken at once."""
 CHANCE_STEPS = (3, 8)
 """How many steps a run with random cuts has: between these."""
+ROUND_SHARE = 0.4
+"""At so many of the cuts of a lambda run a new batch part is computed."""
 DIFFERENCES_MAX = 3
 """So many rows of each view are shown."""
 
@@ -121,7 +125,13 @@ def _runs(runner: Runner, *, seed: int, cuts: int, singles: int, faults: bool) -
         rest = Recorded(recorded.topics, first[-1], recorded.end)
         plan = [*first, *(rest.evenly(5) if rest.total else [])]
         yield runner.stream(SINGLE, plan, hurry=Hurry(len(first), SINGLES_SECONDS))
+    for number in range(max(1, cuts - 1)):
+        random = Random(f"{seed} lambda {number}")
+        places = recorded.by_chance(random, random.randint(*CHANCE_STEPS))
+        rounds = {place for place in range(1, len(places)) if random.random() < ROUND_SHARE}
+        yield runner.paired(f"lambda, random cuts {number + 1}", places, rounds)
     steps = recorded.evenly(6)
+    yield runner.replayed(KAPPA, steps, Random(f"{seed} replay").randint(1, len(steps)))
     yield runner.stopped(STOPPED, steps, Random(f"{seed} stop").randint(1, max(1, len(steps) - 1)))
     if faults:
         yield killed(runner, KILLED, recorded.evenly(10), Random(f"{seed} kill"))

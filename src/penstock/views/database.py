@@ -32,7 +32,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
 from penstock.errors import PenstockError, StoreUnavailable
-from penstock.views.tables import GONE, Lookup, StoredTable, Where, lookups
+from penstock.views.tables import Lookup, StoredTable, Where, lookups
 from penstock.views.values import Physical, Plain
 
 Purpose = Literal["read", "write"]
@@ -147,7 +147,7 @@ class Database(ABC):
             upper = self.sql_table(table.hidden_by)
             same = (upper.c[each.name] == each for each in own.primary_key.columns)
             return [~exists(select(literal_column("1")).select_from(upper).where(*same))]
-        return [own.c[GONE].is_(false())] if table.is_upper else []
+        return [own.c[table.columns[-1].name].is_(false())] if table.is_upper else []
 
     def rows_of_both(self, table: StoredTable) -> str:
         """The statement that gives the rows of two tables which are read as one."""

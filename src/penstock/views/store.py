@@ -27,7 +27,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from penstock.errors import StoreUrlError
 from penstock.views.database import Database, Rows
 from penstock.views.publishing import create_published, show, take_away, withdraw_all
-from penstock.views.tables import GONE, Both, In, Ranges, StoredTable, Unfit, Where, unfits
+from penstock.views.tables import Both, In, Ranges, StoredTable, Unfit, Where, unfits
 from penstock.views.values import join, split, to_plain
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class Transaction(Snapshot):
             # Never a plain insert: the upper table may have a row that hides one of the same key.
             present = pa.repeat(pa.scalar(False), rows.num_rows)
             table, is_upsert = table.top, True
-            rows = rows.append_column(table.schema.field(GONE), present)
+            rows = rows.append_column(table.schema.field(len(table.schema) - 1), present)
         if not rows.num_rows:
             return []
         with self._changing():

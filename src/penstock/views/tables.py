@@ -35,7 +35,7 @@ def table_name(*parts: str | int) -> str:
 
 
 GONE = "_gone"
-"""In the upper one of two tables: whether its row only hides the one beneath it."""
+"""The last column of the upper one of two tables: whether its row only hides the one beneath it."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class StoredTable:
     hidden_by: StoredTable | None = None
     """The upper table, of one that lies beneath it."""
     is_upper: bool = False
-    """It has a column `_gone`."""
+    """Its last column is `_gone`, or what that is called beside a column of the same name."""
     columns: tuple[Physical, ...] = field(init=False, repr=False, compare=False)
     parts: tuple[StoredTable, ...] = field(init=False, repr=False, compare=False)
     """The tables whose rows together are the rows of this one."""
@@ -66,7 +66,7 @@ class StoredTable:
             self.physical(name)
         parts: tuple[StoredTable, ...] = (self,)
         if self.beneath is not None:
-            upper = pa.schema([*self.schema, pa.field(GONE, pa.bool_())])
+            upper = pa.schema([*self.schema, pa.field(_gone_beside(self.schema.names), pa.bool_())])
             top = StoredTable(table_name(self.name, "speed"), upper, self.primary, self.indexes, is_upper=True)
             parts = (top, replace(self.beneath, hidden_by=top))
         object.__setattr__(self, "parts", parts)
@@ -87,6 +87,14 @@ class StoredTable:
         found = found or tuple(each for each in self.columns if each.name == name)
         assert found, f"table {self.name!r} has no column {name!r}, only {self.schema.names}"
         return found
+
+
+def _gone_beside(names: Sequence[str]) -> str:
+    taken = {name.lower() for name in names}
+    name = GONE
+    while name in taken:
+        name += "_"
+    return name
 
 
 @dataclass(frozen=True)
