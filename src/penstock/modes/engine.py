@@ -102,9 +102,10 @@ class Engine:
     def reread(self, running: RunningSet) -> None:
         """Takes a set back to what is stored of it: after an error its last commit may or may not have come through."""
         with self.store.snapshot() as snapshot:
-            stored = Catalog(snapshot.connection).read_generation(
-                self.pipeline.name, running.generation.set, running.generation.number
-            )
+            catalog, name = Catalog(snapshot.connection), running.generation.set
+            stored = catalog.read_generation(self.pipeline.name, name, running.generation.number)
+            if stored is None:  # It was replaced: the lost answer was that to a switch.
+                stored = catalog.live(self.pipeline.name, name)
         if stored is not None:
             running.generation = stored
 
@@ -134,8 +135,10 @@ class Engine:
             return self._made(tx, batch.views, beneath=batch.generation)
 
     def copy_of(self, views: Sequence[CompiledView], source: Generation) -> RunningSet:
-        """A new generation, in the state building, that begins with the rows and the fence of another one."""
-        assert source.beneath is None, "a pair is two tables"
+        """A new generation, in the state building, that begins with the rows and the fence of another one.
+
+        A pair is copied as it is read: as one.
+        """
         with self.store.transaction(self.owner) as tx:
             self._remove_unfinished(tx, views)
             running = self._made(tx, views)

@@ -83,7 +83,9 @@ class Rounds:
 
     def go_on(self, running: list[RunningSet]) -> bool:
         if self._begun is None:
-            return self._begin_next(running)
+            self._begun = self._next(running)
+        if self._begun is None:
+            return False
         live, work, began = self._begun
         did = work.go_on()
         if work.is_done:
@@ -98,18 +100,16 @@ class Rounds:
             self._begun[1].abandon()
             self._begun = None
 
-    def _begin_next(self, running: list[RunningSet]) -> bool:
-        """Begins the round of the set that has waited longest, if one is due."""
+    def _next(self, running: list[RunningSet]) -> tuple[RunningSet, Beside[RunningSet], float] | None:
+        """The round of the set that has waited longest, if one is due."""
         due = {each.name: self._due_us(each.generation) for each in running if each.name not in self._done}
         live = min((each for each in running if each.name in due), key=lambda each: due[each.name], default=None)
         self._next_us = None if live is None else due[live.name]
         if live is None or due[live.name] > now_us():
-            return False
+            return None
         if self._goal is not None:
             self._done.add(live.name)
-        work = Beside(self._round(live), self._wake)
-        self._begun = (live, work, time.monotonic())
-        return work.go_on()
+        return live, Beside(self._round(live), self._wake), time.monotonic()
 
     def _due_us(self, generation: Generation) -> int:
         return 0 if generation.beneath is None else generation.created_us + self._every_us
@@ -124,7 +124,10 @@ class Rounds:
         return pair
 
     def _first_rows(self, live: RunningSet) -> RunningSet:
-        """What a new batch part begins with: nothing, or the previous one where the log no longer has everything."""
+        """What a new batch part begins with: nothing, or the previous one where the log no longer has everything.
+
+        Where the log no longer has what came after that one either, it is what people read now.
+        """
         engine, generation = self._engine, live.generation
         if not engine.lost(live.views):
             return engine.new(live.views)
@@ -133,7 +136,8 @@ class Rounds:
                 catalog = Catalog(snapshot.connection)
                 beneath = catalog.read_generation(generation.pipeline, generation.set, generation.beneath)
             assert beneath is not None, generation
-            generation = beneath
+            if not beneath.fence.lag_behind({name: topic.start() for name, topic in live.topics.items()}):
+                generation = beneath
         return engine.copy_of(live.views, generation)
 
     def _switch(self, running: list[RunningSet], live: RunningSet, pair: RunningSet) -> None:

@@ -44,6 +44,8 @@ Cut = Mapping[str, Mapping[int, int]]
 
 BIG_ROWS = 200_000
 """From so many new records on, views that are redone may be computed as a whole: see `is_big`."""
+ONE_TASK_ROWS = 1_000_000
+"""Up to so many records are aggregated by one task where several steps are computed at once."""
 FILL_ROWS = 1_000_000
 """So many kept rows are written in one transaction when they are made from what is there already.
 
@@ -104,16 +106,14 @@ class RunningSet:
         """How far the log has come."""
         return {name: topic.end() for name, topic in self.topics.items()}
 
-    def next_cut(
-        self, until: Mapping[str, Offsets], max_rows: int | None, after: Cut | None = None
-    ) -> dict[str, Offsets]:
+    def next_cut(self, until: Cut, max_rows: int | None, after: Cut | None = None) -> dict[str, Offsets]:
         """Where the next step ends, or the one after the cut `after`: at `until`, or after `max_rows` records."""
         if max_rows is None:
             return {name: dict(until[name]) for name in self.topics}
         share = max(1, max_rows // max(1, len(self.topics)))
         begun = self.fence.offsets if after is None else after
         return {
-            name: topic.cut(begun.get(name, {}), max_rows=share, until=until[name])
+            name: topic.cut(begun.get(name, {}), max_rows=share, until=dict(until[name]))
             for name, topic in self.topics.items()
         }
 
@@ -137,13 +137,15 @@ class RunningSet:
 
     def look_ahead(self, start: Cut, stop: Cut, ahead: Ahead) -> None:
         """Begins to compute what a later step from `start` to `stop` will ask for, where that is worth it."""
-        step = Step(self._spark, self._store, self.generation.layers, self._slices(start, stop, ahead.slices))
+        slices = self._slices(start, stop, ahead.slices)
+        in_one_task = sum(part.rows for part in slices.values()) <= ONE_TASK_ROWS
+        step = Step(self._spark, self._store, self.generation.layers, slices, in_one_task=in_one_task)
         if all(part.is_small for part in step.slices.values()):
             return
         for view in self.views:
             # A view over a view asks for what that one's step will have changed.
             if isinstance(view.keeper, Foreseeing) and not view.upstream:
-                ahead.begin(view.name, step.slices, view.keeper.first(step))
+                ahead.begin(view.name, step, view.keeper)
 
     def _slices(self, start: Cut, stop: Cut, shared: Slices) -> dict[str, Slice]:
         found = {}

@@ -12,7 +12,7 @@ from typing import TypedDict
 from penstock.consume.wakeup import Wakeup
 from penstock.errors import StoreUnavailable
 from penstock.log.cut import Offsets
-from penstock.modes.ahead import Ahead
+from penstock.modes.ahead import Foresight
 from penstock.modes.beside import Companion
 from penstock.modes.engine import Engine
 from penstock.modes.patience import OnRetry, Patience
@@ -162,7 +162,7 @@ class _Stream:
         self._on_step = on_step
         self._due: dict[str, float] = {}
         self._must_deliver = True
-        self._ahead: Ahead | None = None
+        self._foresight = Foresight(max_rows)
         self.must_reread = False
         """A commit may or may not have come through: only the database knows the fence."""
 
@@ -177,7 +177,8 @@ class _Stream:
         if self.must_reread:
             for each in self.running:
                 self._engine.reread(each)
-            self.must_reread, self._must_deliver, self._ahead = False, True, None
+            self._foresight.forget()
+            self.must_reread, self._must_deliver = False, True
         self._deliver()
         now = time.monotonic()
         ready = [
@@ -187,10 +188,9 @@ class _Stream:
         ]
         if not ready:
             return False
-        cuts = [(each, each.next_cut(ends, self._max_rows)) for each, ends in ready]
-        ahead = self._ahead
-        self._look_ahead([(each, cut, ends) for (each, cut), (_, ends) in zip(cuts, ready, strict=True)])
-        reports = finish(step_together(cuts, ahead))
+        steps = [(each, each.next_cut(ends, self._max_rows), ends) for each, ends in ready]
+        ahead = self._foresight.look(steps)
+        reports = finish(step_together([(each, cut) for each, cut, _ in steps], ahead))
         self._must_deliver = True
         for (each, ends), report in zip(ready, reports, strict=True):
             self._due[each.name] = now + _pause(each, self._trigger)
@@ -198,16 +198,6 @@ class _Stream:
                 self._on_step(report, each, each.lag(ends))
         self._deliver()
         return True
-
-    def _look_ahead(self, steps: Sequence[tuple[RunningSet, _Cut, _Cut]]) -> None:
-        """Gives Spark the step after this one to compute, while this one is merged and written."""
-        if self._ahead is not None:
-            self._ahead.wait()
-        behind = [(each, cut, end) for each, cut, end in steps if cut != end]
-        self._ahead = Ahead() if behind else None
-        for each, cut, end in behind:
-            assert self._ahead is not None
-            each.look_ahead(cut, each.next_cut(end, self._max_rows, cut), self._ahead)
 
     def seconds_until_due(self) -> float | None:
         """How long to sleep at most: until a set that is behind may take its next step."""

@@ -61,21 +61,23 @@ class Prepared:
         self._physical = PhysicalPlan(self._maker, frame.schema)
         self.is_swapped = self._can_be_swapped(all_used=len(self._wanted) == len(stand_ins))
 
-    def over(self, frames: Mapping[str, DataFrame]) -> DataFrame:
-        """The frame over these rows, one frame for each stand-in by its name.
+    def over(self, frames: Mapping[str, DataFrame], *, in_one_task: bool = False) -> DataFrame:
+        """The frame over these rows, one frame for each stand-in by its name; read by one task each, if asked for.
 
         A frame's columns are those of its stand-in, by position. One that may hold NULL where the stand-in never does
         makes `build` necessary, for Spark has left out questions on the word of the stand-in.
         """
         if not self.is_swapped or not all(_fits(frames[name].schema, want) for name, want in self._wanted.items()):
-            return self._build(frames)
+            return self._build({name: each.coalesce(1) for name, each in frames.items()} if in_one_task else frames)
         plans = {name: analyzed(frames[name]) for name in self._wanted}
+        if in_one_task:
+            plans = {name: self._maker.in_one_task(each) for name, each in plans.items()}
         pairs = [(leaf, self._put_in(leaf, plans[name])) for leaf, name in self._leaves]
         return self._maker.frame(self._maker.replaced(self._plan, pairs), self._schema)
 
-    def ask(self, frames: Mapping[str, DataFrame]) -> Asked:
+    def ask(self, frames: Mapping[str, DataFrame], *, in_one_task: bool = False) -> Asked:
         """The same, to be computed when its turn comes; see `collect`."""
-        return Asked(self, frames)
+        return Asked(self, frames, in_one_task=in_one_task)
 
     def quickly_over(self, frames: Mapping[str, DataFrame], turn: Turn) -> pa.Table | None:
         """The rows, computed without planning; None where that cannot be."""
@@ -122,14 +124,15 @@ class Prepared:
 class Asked:
     """A plan over certain rows, not computed yet."""
 
-    def __init__(self, prepared: Prepared, frames: Mapping[str, DataFrame]) -> None:
+    def __init__(self, prepared: Prepared, frames: Mapping[str, DataFrame], *, in_one_task: bool = False) -> None:
         self._prepared = prepared
         self._frames = frames
+        self._in_one_task = in_one_task
 
     @cached_property
     def frame(self) -> DataFrame:
         """For Spark to plan and run."""
-        return self._prepared.over(self._frames)
+        return self._prepared.over(self._frames, in_one_task=self._in_one_task)
 
     def quickly(self, turn: Turn) -> pa.Table | None:
         """The rows, computed right here; None if that cannot be, or fails: Spark then says how."""

@@ -56,7 +56,7 @@ class FoldGroups:
 
     def first(self, step: Step) -> list[Asked]:
         """See `Foreseeing`."""
-        return [self.prepared.ask(new_frames(self.inputs, step))]
+        return [self.prepared.ask(new_frames(self.inputs, step), in_one_task=step.in_one_task)]
 
     def _changes(self, step: Step, new: pa.Table, gone: pa.Table | None) -> Changes:
         keys = key_hashes(new, self.shape.key)

@@ -79,6 +79,8 @@ class Step:
     """Nothing is stored yet, so nothing needs to be read back."""
     is_big: bool = False
     """So much is new that computing everything again is cheaper than finding out what it touched."""
+    in_one_task: bool = False
+    """Others are computed at the same time: one core is enough, and saves an exchange."""
     changes: dict[str, Changes] = field(default_factory=dict)
     """By view, as far as they are known."""
     kept: list[KeptChange] = field(default_factory=list)

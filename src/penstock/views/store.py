@@ -144,6 +144,7 @@ class Transaction(Snapshot):
 
     def copy(self, source: StoredTable, target: StoredTable) -> None:
         """Adds all rows of a table to another one of the same columns, without bringing them here."""
+        assert target.beneath is None, "only its upper table could be written to"
         with self._changing():
             rows, columns = self._database.sql_table(source), self._database.sql_table(target)
             chosen = select(*(rows.c[each.name] for each in columns.c))
