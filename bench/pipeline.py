@@ -8,11 +8,8 @@ fewer rows and rounds. The last line of `--json` is one JSON object.
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,14 +22,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from bench import structured_streaming
+from bench.measuring import in_turns, main
 from bench.pipeline_data import DDL, FILE_ROWS, events, filled_topic, strayed
 from penstock import Log, Pipeline
 from penstock.modes.batch import run_batch
 from penstock.modes.engine import Engine, open_engine
 from penstock.modes.running import RunningSet, step_together
 from penstock.modes.stream import Stop, run_stream
-from penstock.settings import SparkSettings
-from penstock.spark import session
 from penstock.upkeep.compiled import CompiledView, compile_pipeline
 from penstock.upkeep.step import finish
 from penstock.views.store import Store, open_store
@@ -330,18 +326,6 @@ def joined() -> Pipeline:
     return app
 
 
-def in_turns(sides: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
-    """The median time of each side, after one round to warm up."""
-    taken: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(rounds + 1):
-        for name, side in sides.items():
-            began = time.monotonic()
-            side()
-            if number:
-                taken[name].append(time.monotonic() - began)
-    return {name: statistics.median(times) for name, times in taken.items()}
-
-
 MEASUREMENTS = (
     "batch_vs_plain",
     "catch_up_vs_structured_streaming",
@@ -353,35 +337,5 @@ MEASUREMENTS = (
 )
 
 
-def measure(folder: Path, size: Size, only: list[str]) -> dict[str, float]:
-    spark = session(SparkSettings(master="local[2]", shuffle_partitions=2), name="bench")
-    bench = Bench(folder, spark, size)
-    figures: dict[str, float] = {}
-    for name in only or MEASUREMENTS:
-        found: dict[str, float] = getattr(bench, name)()
-        figures.update(found)
-        for figure, value in found.items():
-            print(f"{figure:44} {value:16,.3f}{verdict(figure, value)}", flush=True)
-    return figures
-
-
-def verdict(name: str, value: float) -> str:
-    sign, aim = AIMS.get(name, ("", 0.0))
-    is_met = value >= aim if sign == ">=" else value <= aim
-    return "" if not sign else f"  {sign} {aim:g}: {'met' if is_met else 'NOT MET'}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    parser.add_argument("--quick", action="store_true", help="fewer rows and rounds")
-    parser.add_argument("--only", nargs="*", choices=MEASUREMENTS, default=[], help="just these")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=".", prefix="bench-") as folder:
-        figures = measure(Path(folder), Size.quick() if arguments.quick else Size(), arguments.only)
-    if arguments.json:
-        print(json.dumps(figures))
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, Bench, Size(), Size.quick(), MEASUREMENTS, AIMS)

@@ -11,11 +11,13 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.aggregates.moments import _of_decimals
 from penstock.errors import AggregateTypeError
 from penstock.upkeep.merge import RULES
 from penstock.upkeep.states import compact_table, finish_table, finished_schema, state_column
@@ -156,3 +158,8 @@ def test_a_column_that_is_no_number_is_refused_before_there_is_a_row() -> None:
     with pytest.raises(AggregateTypeError, match=r"agg\.mean: .*string") as caught:
         finished_schema(table.schema)
     assert caught.value.rule == "mean"
+
+
+def test_decimals_of_which_there_are_none_may_come_with_a_buffer_of_any_size() -> None:
+    values = pa.Array.from_buffers(pa.decimal128(10, 2), 0, [None, pa.py_buffer(b"x")])
+    assert _of_decimals(np.array([], np.int64), values, 2, True) == ([0, 0], [0, 0])

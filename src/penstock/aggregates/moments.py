@@ -140,8 +140,10 @@ def _compact(partial: pa.Array, rule: str, kind: int) -> pa.Array:
 def _of_decimals(
     groups: exact_sums.Ints, values: pa.Array, size: int, with_squares: bool
 ) -> tuple[list[int], list[int]]:
-    start, words = 2 * values.offset, np.frombuffer(values.buffers()[1] or b"", np.uint64)
-    words = words[start : start + 2 * len(values)]
+    # Counted: the buffer of no values at all may be of any size.
+    buffer = values.buffers()[1] if len(values) else b""
+    words = np.frombuffer(buffer, np.uint64, count=2 * (values.offset + len(values)) if buffer else -1)
+    words = words[2 * values.offset :]
     squares = [0] * size
     if with_squares:
         pairs = zip(groups.tolist(), words[0::2].tolist(), words[1::2].view(np.int64).tolist(), strict=True)
