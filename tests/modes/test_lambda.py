@@ -317,24 +317,43 @@ def test_a_round_whose_switch_went_through_without_an_answer_is_gone_on_with(
 ) -> None:
     append(lab, "aab")
     real = Engine.switch
-    calls: list[RunningSet] = []
+    switched: list[RunningSet] = []
+    stop = Stop()
 
     def unanswered(self: Engine, *sets: RunningSet, is_same_code: bool = False) -> None:
+        before = [each.generation for each in sets]
         real(self, *sets, is_same_code=is_same_code)
-        calls.extend(sets)
-        if len(calls) == 1:
+        switched.extend(sets)
+        if len(switched) == 1:
+            for each, generation in zip(sets, before, strict=True):
+                each.generation = generation
             raise StoreUnavailable("here", "the connection broke", is_outcome_unknown=True)
 
+    def look() -> None:
+        is_through = all(each.fence.offsets == {"events": {0: 5}} for each in lived(engine))
+        if is_through and len(switched) >= 3:
+            stop()
+
     with lab.engine("one") as (engine, store):
-        run_lambda(engine, every=LATER, once=True)
-        append(lab, "ac")
+        run_stream(engine, once=True)
         with monkeypatch.context() as patched:
             patched.setattr(Engine, "switch", unanswered)
-            run_lambda(engine, every=NOW, once=True)
-        assert calls
-        append(lab, "c")
-        run_lambda(engine, every=NOW, once=True)
+            waits: list[object] = []
+
+            def waited(error: StoreUnavailable, seconds: float) -> None:
+                waits.append(error)
+                append(lab, "ac")
+
+            timer = threading.Timer(60, stop)
+            timer.start()
+            run_lambda(
+                engine, every=LATER, on_retry=waited, on_step=lambda *_: look(), on_round=lambda *_: look(), stop=stop
+            )
+            timer.cancel()
+        assert len(waits) == 1
         assert rows_of(engine, store) == lab.batch()
+        assert all(each.beneath is not None for each in lived(engine))
+        run_lambda(engine, every=NOW, once=True)
         assert tables(store) == known_tables(store)
 
 

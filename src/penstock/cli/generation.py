@@ -51,12 +51,12 @@ def rollback(context: typer.Context, view: View, as_json: Json = False, views_ur
     Example:
       penstock rollback hits
     """
-    from penstock.modes.rollback import roll_back
+    from penstock.modes.rollback import roll_back_together
 
     settings = settings_of(context, None, views_url)
     with open_views(settings) as store:
-        live = roll_back(_there(store, view), view, keep_old=settings.views.kept_old)
-    _tell_live([live], as_json=as_json)
+        live = roll_back_together(_there(store, view), view, keep_old=settings.views.kept_old)
+    _tell_live(live, as_json=as_json)
     if not as_json:
         print("a stream goes on with it only by the code that made it; by other code: penstock run FILE --mode kappa")
 

@@ -101,6 +101,10 @@ class Replays:
         if self._is_held:
             return self._look(running)
         if self._begun is None:
+            if self._was_switched(self._waiting[0]):
+                running.append(self._engine.open(self._waiting.pop(0)))
+                self._watch.switched(running[-1:])
+                return True
             self._begun = Beside(self._replay(self._waiting[0], is_alone=not running), self._wake)
         did = self._begun.go_on()
         if self._begun.is_done:
@@ -118,6 +122,11 @@ class Replays:
         self._waiting[:0] = [each.views for each in self._replayed]
         self._replayed.clear()
         self._is_held = False
+
+    def _was_switched(self, views: Sequence[CompiledView]) -> bool:
+        """Whether these are live already: the answer to their switch was lost, and it came through."""
+        changed = self._engine.changed()
+        return not any(view.name in changed for view in views)
 
     def _replay(self, views: Sequence[CompiledView], *, is_alone: bool) -> Work[RunningSet]:
         """The new generation of a set, as far as the live one has come."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
@@ -24,15 +24,23 @@ def roll_back(store: Store, view: str, *, keep_old: timedelta = KEEP_OLD) -> Gen
     The one that is replaced stays for as long as `keep_old` says, so this can be taken back as well. PipelineOwned
     while a run works on it; NothingToRollBack if no older one is left.
     """
+    return roll_back_together(store, view, keep_old=keep_old)[0]
+
+
+def roll_back_together(store: Store, view: str, *, keep_old: timedelta = KEEP_OLD) -> list[Generation]:
+    """The same; all that are read again now, the one with the view first.
+
+    They are several where views were joined or parted since: else some names would be left without rows.
+    """
     with store.snapshot() as snapshot:
         pipeline = Catalog(snapshot.connection).find_view(view).pipeline
     with store.own(pipeline) as owner, store.transaction(owner) as tx:
-        there = Catalog(tx.connection).generations(pipeline)
-        old = [each for each in there if each.state == "old" and view in each.views]
-        if not old:
+        catalog = Catalog(tx.connection)
+        old = [each for each in catalog.generations(pipeline) if each.state == "old"]
+        chosen = _before(view, catalog.views(pipeline), old)
+        if not chosen:
             raise NothingToRollBack(view)
-        [live] = switch_in(tx, [max(old, key=lambda each: each.retired_us or 0)], keep_old=keep_old)
-    return live
+        return switch_in(tx, chosen, keep_old=keep_old)
 
 
 def switch_ready(store: Store, pipeline: str | None = None, *, keep_old: timedelta = KEEP_OLD) -> list[Generation]:
@@ -66,7 +74,7 @@ def find_generation(snapshot: Snapshot, view: str, which: str) -> Generation:
     live = [each for each in there if each.state == "live"]
     waiting = [each for each in there if each.state in ("building", "ready")]
     replaced = sorted((each for each in there if each.state == "old"), key=lambda each: each.retired_us or 0)
-    if which.isdigit():
+    if which.isdecimal():
         found = [each for each in there if each.number == int(which)]
     else:
         # While something is being replayed it is the new one, and what people read the old one; then they move up.
@@ -74,6 +82,20 @@ def find_generation(snapshot: Snapshot, view: str, which: str) -> Generation:
     if not found:
         raise UnknownGeneration(view, which, [(each.number, each.state) for each in there])
     return found[-1]
+
+
+def _before(view: str, live: Mapping[str, Generation], old: Sequence[Generation]) -> list[Generation]:
+    """The generations last read before, of a view and of those that would lose their rows with it."""
+    chosen: list[Generation] = []
+    wanted = [view]
+    while wanted:
+        name = wanted.pop()
+        taken = {other for each in chosen for other in each.views}
+        found = [] if name in taken else [each for each in old if name in each.views and taken.isdisjoint(each.views)]
+        if found:
+            chosen.append(max(found, key=lambda each: each.retired_us or 0))
+            wanted += [other for each in chosen[-1].views if each in live for other in live[each].views]
+    return chosen
 
 
 def _ready(store: Store, pipeline: str | None) -> tuple[str, Sequence[Generation]]:

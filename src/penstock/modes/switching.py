@@ -38,8 +38,10 @@ def switch_in(
     withdraw: list[str] = []
     drop: list[str] = []
     live = []
+    # Before anything is switched: a set that was parted is replaced by several of these.
+    read = {pipeline: catalog.views(pipeline) for pipeline in {each.pipeline for each in generations}}
     for generation in generations:
-        known = catalog.views(generation.pipeline)
+        known = read[generation.pipeline]
         replaced = {each.set: each for name in generation.views if (each := known.get(name))}
         for name, view in generation.views.items():
             if view.details.get("changelog"):
