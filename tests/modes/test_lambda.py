@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -15,13 +16,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock import Pipeline, agg
 from penstock.errors import StoreUnavailable
+from penstock.modes.batch import run_batch
 from penstock.modes.engine import Engine
+from penstock.modes.replays import run_kappa
+from penstock.modes.rollback import roll_back
 from penstock.modes.rounds import run_lambda
 from penstock.modes.running import RunningSet
 from penstock.modes.stream import Stop, run_stream
 from penstock.upkeep.compiled import CompiledView, compile_pipeline
 from penstock.views.catalog import Catalog, Generation
-from penstock.views.store import Store
+from penstock.views.store import Store, open_store
 from tests.modes import test_bank as bank
 from tests.modes import test_retention as retention
 from tests.modes.harness import Lab, rows_of
@@ -197,6 +201,37 @@ def test_lambda_begins_from_what_a_stream_left_and_a_stream_goes_on_with_a_pair(
         assert [each.layers for each in lived(engine)] == pairs
         assert rows_of(engine, store) == lab.batch()
         assert speed_rows(engine, store)["hits"] == 3
+
+
+def test_a_pair_that_was_replaced_is_kept_for_a_rollback_and_dropped_whole(
+    lab: Lab, compiled: tuple[CompiledView, ...]
+) -> None:
+    other = [replace(view, fingerprint="other") for view in compiled]
+    append(lab, "aab")
+    with lab.engine("one") as (engine, store):
+        run_lambda(engine, every=LATER, once=True)
+        append(lab, "ac")
+        run_lambda(engine, every=LATER, once=True)
+        before, pairs = rows_of(engine, store), [each.layers for each in lived(engine)]
+    with lab.engine("one", compiled=other) as (engine, store):
+        run_kappa(engine, once=True)
+        assert all(each.beneath is None for each in lived(engine))
+        assert rows_of(engine, store) == before
+    with open_store(f"sqlite:{lab.folder}/one.db") as store:
+        for view in ("hits", "few", "stats"):
+            assert roll_back(store, view).beneath is not None
+    append(lab, "ad")
+    with lab.engine("one") as (engine, store):
+        assert [each.layers for each in lived(engine)] == pairs
+        run_lambda(engine, every=LATER, once=True)
+        assert rows_of(engine, store) == lab.batch()
+        # A batch replaces pairs like anything else.
+        run_batch(engine)
+        assert tables(store) == known_tables(store)
+        run_batch(replace(engine, keep_old=timedelta(0)))
+        assert rows_of(engine, store) == lab.batch()
+        assert tables(store) == known_tables(store)
+        assert {each.number for each in lived(engine)} == {int(name.rpartition("__")[2]) for name in tables(store)}
 
 
 def test_a_round_tells_a_changelog_nothing(lab: Lab) -> None:
