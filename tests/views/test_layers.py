@@ -1,4 +1,4 @@
-"""A table that lies on another one: both are read as one, and the lower one stays as it is."""
+"""A table that lies on another one: both are read as one, and the rows of the lower one stay as they are."""
 
 from __future__ import annotations
 
@@ -179,10 +179,10 @@ def test_a_name_moves_from_the_lower_table_to_the_pair_and_to_another_pair(pair:
         tx.publish("hits", PAIR, ["hits"])
     assert pair.query("SELECT sum(hits) FROM hits")[1] == [(115,)]
     with pair.transaction(None) as tx:
-        tx.create(other)
-        tx.publish("hits", other, ["hits"])
         for name in PAIR.names:
             tx.drop(name)
+        tx.create(other)
+        tx.publish("hits", other, ["hits"])
     assert pair.query("SELECT sum(hits) FROM hits")[1] == [(15,)]
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import (
+    Boolean,
     Column,
     ColumnElement,
     Connection,
@@ -23,9 +24,8 @@ from sqlalchemy import (
     MetaData,
     Select,
     Table,
-    exists,
     false,
-    literal_column,
+    inspect,
     select,
 )
 from sqlalchemy.exc import DBAPIError
@@ -69,6 +69,10 @@ class Database(ABC):
     @abstractmethod
     def delete(self, connection: Connection, table: StoredTable, lookup: Lookup) -> int:
         """Deletes the rows of a lookup; returns how many there were."""
+
+    @abstractmethod
+    def cover(self, connection: Connection, table: StoredTable, lookup: Lookup) -> None:
+        """Marks the rows of a lookup, in a table that lies beneath another one, as covered."""
 
     @abstractmethod
     def query(self, sql: str, parameters: Mapping[str, object] | None) -> Rows:
@@ -135,6 +139,8 @@ class Database(ABC):
                         autoincrement=False,
                     )
                 )
+            if table.hidden_by is not None:
+                found.append_column(Column(table.covered, Boolean))
             for names in table.indexes:
                 self.index(found, table, names)
             self._tables[table] = found
@@ -142,12 +148,19 @@ class Database(ABC):
 
     def seen(self, table: StoredTable) -> list[ColumnElement[bool]]:
         """What is true of the rows of a part that are rows of the whole: see `StoredTable.parts`."""
-        own = self.sql_table(table)
+        own = self.sql_table(table).c
         if table.hidden_by is not None:
-            upper = self.sql_table(table.hidden_by)
-            same = (upper.c[each.name] == each for each in own.primary_key.columns)
-            return [~exists(select(literal_column("1")).select_from(upper).where(*same))]
-        return [own.c[table.columns[-1].name].is_(false())] if table.is_upper else []
+            return [own[table.covered].is_(false())]
+        return [own[table.columns[-1].name].is_(false())] if table.is_upper else []
+
+    def put_beneath(self, connection: Connection, table: StoredTable) -> None:
+        """Gives a table what it needs to lie beneath another one: one at a time. Quick, however large it is."""
+        preparer = connection.dialect.identifier_preparer
+        name, mark = preparer.quote(table.name), preparer.quote(table.covered)
+        if table.covered in {each["name"] for each in inspect(connection).get_columns(table.name)}:
+            connection.exec_driver_sql(f"UPDATE {name} SET {mark} = FALSE WHERE {mark}")
+        else:
+            connection.exec_driver_sql(f"ALTER TABLE {name} ADD COLUMN {mark} BOOLEAN NOT NULL DEFAULT FALSE")
 
     def rows_of_both(self, table: StoredTable) -> str:
         """The statement that gives the rows of two tables which are read as one."""

@@ -30,8 +30,10 @@ from sqlalchemy import (
     delete,
     event,
     func,
+    literal_column,
     select,
     text,
+    update,
 )
 from sqlalchemy.dialects import postgresql as pg
 from sqlalchemy.engine import URL
@@ -134,6 +136,9 @@ class PostgresDatabase(Database):
     def delete(self, connection: Connection, table: StoredTable, lookup: Lookup) -> int:
         statement = self._lookup_statement("delete", table, lookup)
         return _driver(connection).execute(statement, _parameters(lookup.parameters)).rowcount
+
+    def cover(self, connection: Connection, table: StoredTable, lookup: Lookup) -> None:
+        _driver(connection).execute(self._lookup_statement("cover", table, lookup), _parameters(lookup.parameters))
 
     def query(self, sql: str, parameters: Mapping[str, object] | None) -> Rows:
         with self._readers.connect() as connection:
@@ -316,6 +321,8 @@ class PostgresDatabase(Database):
                 conditions += [] if lookup.has_low or lookup.has_high else [time.is_not(None)]
             if verb == "delete":
                 statement: Any = delete(target).where(*conditions)
+            elif verb == "cover":
+                statement = update(target).where(*conditions).values({table.covered: literal_column("TRUE")})
             else:
                 statement = select(*(target.c[each.name] for each in columns)).where(and_(True, *conditions))
             self._statements[key] = self._compiled(statement)

@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Connection, and_, bindparam, create_engine, delete, select, text
+from sqlalchemy import Connection, and_, bindparam, create_engine, delete, literal_column, select, text, update
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
 from sqlalchemy.types import TypeEngine, UserDefinedType
@@ -123,6 +123,9 @@ class SqliteDatabase(Database):
         else:
             driver.cursor().execute(statement)
         return driver.total_changes() - before
+
+    def cover(self, connection: Connection, table: StoredTable, lookup: Lookup) -> None:
+        _apsw(connection).cursor().executemany(self._lookup_statement("cover", table, lookup), _lines(lookup))
 
     def query(self, sql: str, parameters: Mapping[str, object] | None) -> Rows:
         connection = self._reader().apsw
@@ -235,6 +238,8 @@ class SqliteDatabase(Database):
             where = [and_(*conditions)] if conditions else []
             if verb == "delete":
                 statement: Any = delete(self.sql_table(table)).where(*where)
+            elif verb == "cover":
+                statement = update(self.sql_table(table)).where(*where).values({table.covered: literal_column("TRUE")})
             else:
                 statement = select(*(of[each.name] for each in columns)).where(*where)
             self._statements[key] = str(statement.compile(dialect=self._writers.dialect))

@@ -27,7 +27,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from penstock.errors import StoreUrlError
 from penstock.views.database import Database, Rows
 from penstock.views.publishing import create_published, show, take_away, withdraw_all
-from penstock.views.tables import Both, In, Ranges, StoredTable, Unfit, Where, unfits
+from penstock.views.tables import Both, In, Lookup, Ranges, StoredTable, Unfit, Where, unfits
 from penstock.views.values import join, split, to_plain
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ class Transaction(Snapshot):
             for index in made.indexes:
                 self.connection.execute(CreateIndex(index))
             if table.beneath is not None:
+                self._database.put_beneath(self.connection, table.beneath)
                 self._database.replace_view(self.connection, table.name, self._database.rows_of_both(table))
 
     def copy(self, source: StoredTable, target: StoredTable) -> None:
@@ -188,8 +189,7 @@ class Transaction(Snapshot):
             found.column(each.name) if each.name in table.primary else pa.nulls(found.num_rows, each.type)
             for each in table.schema
         ]
-        hiding = pa.table([*columns, pa.repeat(True, found.num_rows)], schema=table.top.schema)
-        self._write(table.top, hiding, is_upsert=True)
+        self._write(table, pa.table(columns, schema=table.schema), is_upsert=True, is_gone=True)
         return int(found.num_rows)
 
     def publish(self, name: str, table: StoredTable, columns: Sequence[str]) -> None:
@@ -223,30 +223,34 @@ class Transaction(Snapshot):
         with self._changing():
             self._database.patiently(self.connection, body)
 
-    def _write(self, table: StoredTable, rows: pa.Table, *, is_upsert: bool) -> list[Unfit]:
+    def _write(self, table: StoredTable, rows: pa.Table, *, is_upsert: bool, is_gone: bool = False) -> list[Unfit]:
         if rows.schema.names != table.schema.names:
             rows = rows.select(table.schema.names)
         if rows.schema != table.schema:
             rows = rows.cast(table.schema)
-        if table.beneath is not None:
-            # Never a plain insert: the upper table may have a row that hides one of the same key.
-            present = pa.repeat(pa.scalar(False), rows.num_rows)
-            table, is_upsert = table.top, True
-            rows = rows.append_column(table.schema.field(len(table.schema) - 1), present)
         if not rows.num_rows:
             return []
+        target = table.top
+        if table.beneath is not None:
+            rows = rows.append_column(target.schema.field(len(target.schema) - 1), pa.repeat(is_gone, rows.num_rows))
+            is_upsert = True  # Never a plain insert: the upper table may have a row that hides one of the same key.
         with self._changing():
-            plain = [to_plain(each) for each in split(rows, table.columns)]
-            for column, each in zip(table.columns, plain, strict=True):
+            plain = [to_plain(each) for each in split(rows, target.columns)]
+            for column, each in zip(target.columns, plain, strict=True):
                 self._database.refuse(column, each)
-            unfit = unfits(table.columns, plain)
+            unfit = unfits(target.columns, plain)
             arrays = [each.array for each in plain]
             if unfit:
                 left_out = {each.row for each in unfit}
                 fits = pa.array([row not in left_out for row in range(rows.num_rows)])
                 arrays = [each.filter(fits) for each in arrays]
             if len(arrays[0]):
-                self._database.write(self.connection, table, arrays, is_upsert)
+                self._database.write(self.connection, target, arrays, is_upsert)
+                for lower in table.parts[1:]:
+                    equal = tuple(each for name in lower.primary for each in lower.physical(name))
+                    named = dict(zip((each.name for each in target.columns), arrays, strict=True))
+                    keys = tuple(named[each.name] for each in equal)
+                    self._database.cover(self.connection, lower, Lookup(equal=equal, parameters=keys))
         return unfit
 
     @contextmanager

@@ -36,6 +36,11 @@ def table_name(*parts: str | int) -> str:
 
 GONE = "_gone"
 """The last column of the upper one of two tables: whether its row only hides the one beneath it."""
+COVERED = "_covered"
+"""The last column of the lower one: whether the upper one has a row of the same key.
+
+It is all that is ever changed there. Readers could find it out for every row by themselves, in four times the time.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class StoredTable:
     """A table as it lies in the database: its name, its columns as Arrow has them, and how its rows are found.
 
     One that has another `beneath` it is two tables that are read as one. What is written goes into the upper one,
-    `top`, whose rows count instead of those beneath with the same primary columns; the lower one is never changed.
+    `top`, whose rows count instead of those beneath with the same primary columns; those are only marked as covered.
     """
 
     name: str
@@ -66,7 +71,7 @@ class StoredTable:
             self.physical(name)
         parts: tuple[StoredTable, ...] = (self,)
         if self.beneath is not None:
-            upper = pa.schema([*self.schema, pa.field(_gone_beside(self.schema.names), pa.bool_())])
+            upper = pa.schema([*self.schema, pa.field(_free(GONE, self.schema.names), pa.bool_())])
             top = StoredTable(table_name(self.name, "speed"), upper, self.primary, self.indexes, is_upper=True)
             parts = (top, replace(self.beneath, hidden_by=top))
         object.__setattr__(self, "parts", parts)
@@ -75,6 +80,11 @@ class StoredTable:
     def top(self) -> StoredTable:
         """The table that is written to."""
         return self.parts[0]
+
+    @property
+    def covered(self) -> str:
+        """What the mark of covered rows is called, once another table lies on top of this one."""
+        return _free(COVERED, [each.name for each in self.columns])
 
     @property
     def names(self) -> list[str]:
@@ -89,9 +99,9 @@ class StoredTable:
         return found
 
 
-def _gone_beside(names: Sequence[str]) -> str:
-    taken = {name.lower() for name in names}
-    name = GONE
+def _free(name: str, names: Sequence[str]) -> str:
+    """The name, or one like it that is not among the others."""
+    taken = {each.lower() for each in names}
     while name in taken:
         name += "_"
     return name
