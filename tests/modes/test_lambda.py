@@ -23,6 +23,7 @@ from penstock.modes.rollback import roll_back
 from penstock.modes.rounds import run_lambda
 from penstock.modes.running import RunningSet
 from penstock.modes.stream import Stop, run_stream
+from penstock.modes.switching import seen_shape
 from penstock.upkeep.compiled import CompiledView, compile_pipeline
 from penstock.views.catalog import Catalog, Generation
 from penstock.views.store import Store, open_store
@@ -396,7 +397,7 @@ def test_a_round_whose_switch_went_through_without_an_answer_is_gone_on_with(
 
 
 class Reader(threading.Thread):
-    """Asks for the total and the balances in one statement, as often as it can."""
+    """Asks for the total and the balances, as often as it can: in one statement, then as commands read them."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(daemon=True)
@@ -411,6 +412,16 @@ class Reader(threading.Thread):
             while not self._over.is_set():
                 found = self._store.query(sql)[1]
                 self.looks.append(tuple(map(int, found[0])) if len(found) == 1 else tuple(found))
+                with self._store.snapshot() as snapshot:
+                    live = Catalog(snapshot.connection).find_view("total")
+                    total, balances = (
+                        snapshot.read(seen_shape(live.views[name]).table(live.layers)).to_pylist()
+                        for name in ("total", "balances")
+                    )
+                [row] = total
+                self.looks.append(
+                    (row["total"], row["accounts"], sum(each["balance"] for each in balances), len(balances))
+                )
         except BaseException as error:
             self.error = error
 
