@@ -35,10 +35,11 @@ from penstock.modes.topics import make_topics
 from penstock.upkeep.compiled import CompiledView, compile_pipeline
 from penstock.views.outbox import waiting
 from penstock.views.store import Store, open_store
-from tests.faults.pipeline_worker import Gateway, Job, Point, Strike, accounts, work
+from tests.faults.pipeline_worker import Gateway, Job, Mode, Point, Strike, accounts, work
 from tests.modes.harness import Rows, rows_of
 
 POINTS: tuple[Point, ...] = get_args(Point)
+MODES: Mapping[Point, Mode] = {"rebuild": "batch", "switch": "batch", "round": "lambda", "replay": "kappa"}
 CHANGELOGS = {"totals": "totals.changes", "histogram": "histogram.changes"}
 EVENTS = 7
 """So many are appended before each run: a few steps."""
@@ -133,18 +134,19 @@ def storm_at(point: Point, storm: Storm, *, kills: int, seed: int) -> Outcome:
     """Kills that many runs at the point, lets the last one finish, and judges."""
     dice = Random(f"{point} {seed}")
     outcome = Outcome(point)
-    is_batch = point in ("rebuild", "switch")
+    mode = MODES.get(point, "stream")
     while outcome.kills < kills and outcome.runs < 3 * kills and not outcome.faults:
         storm.append(dice)
         strike = Strike(point, dice.randint(1, NTH_MAX), dice.random())
-        code = storm.run(storm.job(is_batch=is_batch, strike=strike))
+        version = f" {outcome.runs // 2}" if mode == "kappa" else ""  # A replay is gone on with before the next one.
+        code = storm.run(storm.job(mode=mode, version=version, strike=strike))
         outcome.runs += 1
         outcome.kills += code == -signal.SIGKILL
         if code not in (0, -signal.SIGKILL):
             outcome.faults.append(f"a run ended with exit code {code}")
     if outcome.kills < kills:
         outcome.faults.append(f"only {outcome.kills} of {kills} kills found their point")
-    if code := storm.run(storm.job(is_batch=is_batch)):
+    if code := storm.run(storm.job(mode=mode, version=" last" if mode == "kappa" else "")):
         outcome.faults.append(f"the last run ended with exit code {code}")
     else:
         outcome.faults += storm.judge()

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,8 +32,11 @@ from penstock.log.partition import Partition
 from penstock.log.topic import Topic
 from penstock.modes.batch import run_batch
 from penstock.modes.engine import Engine, open_engine
+from penstock.modes.replays import run_kappa
+from penstock.modes.rounds import run_lambda
 from penstock.modes.running import RunningSet
-from penstock.modes.stream import run_stream
+from penstock.modes.stream import StreamOptions, run_stream
+from penstock.upkeep.compiled import compile_pipeline
 from penstock.views.catalog import Catalog
 from penstock.views.outbox import Relay
 from penstock.views.store import Transaction, open_store
@@ -42,7 +45,8 @@ STEP_ROWS = 3
 JOB_SECONDS_MAX = 0.08
 """A job is struck at some moment up to this."""
 
-Point = Literal["slice", "job", "before", "in", "after", "changelog", "rebuild", "switch"]
+Point = Literal["slice", "job", "before", "in", "after", "changelog", "rebuild", "switch", "round", "replay"]
+Mode = Literal["stream", "batch", "lambda", "kappa"]
 
 
 def accounts() -> Pipeline:
@@ -116,8 +120,10 @@ class Job:
     log: Path
     url: str
     gateway: Gateway
-    is_batch: bool = False
-    """A new generation is built and switched in first."""
+    mode: Mode = "stream"
+    """As a batch a new generation is built and switched in first, then it streams."""
+    version: str = ""
+    """Of the code: views of another version are replayed by kappa."""
     strike: Strike | None = None
     is_endless: bool = False
     """It streams until somebody ends it."""
@@ -136,16 +142,23 @@ def work(job: Job, answers: Connection | None = None) -> None:
         with Log(job.log, background=False) as log, open_store(job.url, lease=job.lease) as store:
             tell(("ready", os.getpid()))
             time.sleep(max(job.at - time.time(), 0))
-            with open_engine(accounts(), log=log, store=store, spark=spark) as engine:
+            compiled = compile_pipeline(accounts(), spark)
+            views = [replace(view, fingerprint=view.fingerprint + job.version) for view in compiled]
+            with open_engine(accounts(), log=log, store=store, spark=spark, views=views) as engine:
                 tell(("owns", os.getpid()))
-                if job.is_batch:
-                    run_batch(engine, max_rows=STEP_ROWS)
-                run_stream(
-                    engine,
-                    once=not job.is_endless,
-                    max_rows=STEP_ROWS,
-                    on_step=lambda _, __, left: tell(("stepped", left)),
-                )
+                options: StreamOptions = {
+                    "once": not job.is_endless,
+                    "max_rows": STEP_ROWS,
+                    "on_step": lambda _, __, left: tell(("stepped", left)),
+                }
+                if job.mode == "lambda":
+                    run_lambda(engine, every=timedelta(0), **options)
+                elif job.mode == "kappa":
+                    run_kappa(engine, **options)
+                else:
+                    if job.mode == "batch":
+                        run_batch(engine, max_rows=STEP_ROWS)
+                    run_stream(engine, **options)
     except PenstockError as error:
         tell((type(error).__name__, getattr(error, "pid", None)))
         if answers is None:
@@ -215,8 +228,22 @@ def arm(strike: Strike) -> None:
         case "switch" if strike.chance < 0.3:
             struck(Catalog, "switch")
         case "switch" if strike.chance < 0.8:
-            struck(Transaction, "publish")
+            struck(Transaction, "exchange")
         case "switch":
+            struck(Engine, "switch")
+        case "round" if strike.chance < 0.3:
+            struck(Engine, "on_top_of")
+        case "round" if strike.chance < 0.6:
+            struck(RunningSet, "write", lambda running, *_: running.generation.state == "building")
+        case "round" if strike.chance < 0.8:
+            struck(Transaction, "exchange")
+        case "round":
+            struck(Engine, "switch")
+        case "replay" if strike.chance < 0.6:
+            struck(RunningSet, "moved", lambda running, *_: running.generation.state == "building")
+        case "replay" if strike.chance < 0.8:
+            struck(Transaction, "exchange")
+        case "replay":
             struck(Engine, "switch")
 
 
