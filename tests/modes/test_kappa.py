@@ -125,7 +125,6 @@ def known_tables(store: Store) -> set[str]:
 
 
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replays, "STEP_ROWS", 2)
     monkeypatch.setattr(replays, "BATCH_ROWS", 2)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import OwnershipLost, QueryRefused, RowsRefused, StoreUrlError, ViewNameTaken
-from penstock.views.store import Both, In, Ranges, Store, StoredTable, Unfit, open_store
+from penstock.views.store import Both, In, Ranges, Snapshot, Store, StoredTable, Unfit, open_store
 from tests.views.stored_rows import HITS, MINUTE, WINDOW, columns, hits, listed, same, seen
 
 
@@ -295,3 +297,22 @@ def test_a_query_can_change_nothing(made: Store, sql: str) -> None:
 def test_an_address_nobody_knows_is_refused(address: str) -> None:
     with pytest.raises(StoreUrlError, match="expected: sqlite:PATH"):
         open_store(address)
+
+
+def test_a_read_whose_table_was_dropped_after_it_was_looked_up_is_made_again(made: Store) -> None:
+    put(made, (0, "/a", 1))
+    other = replace(HITS, name="hits_2")
+    tried: list[StoredTable] = []
+
+    def body(snapshot: Snapshot) -> pa.Table:
+        tried.append(other if tried else HITS)
+        if len(tried) == 1:
+            with made.transaction(None) as tx:
+                tx.create(other)
+                tx.upsert(other, hits((0, "/a", 1)))
+                tx.drop(HITS.name)
+        return snapshot.read(tried[-1])
+
+    assert seen(made.reading(body)) == [(0, "/a", 1)]
+    # SQLite goes on showing the snapshot what it began with.
+    assert tried in ([HITS], [HITS, other])

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from penstock.log.log import Log
     from penstock.settings import Settings
     from penstock.views.catalog import Generation
+    from penstock.views.export import Exported
     from penstock.views.find import StoredView
-    from penstock.views.store import Store
+    from penstock.views.store import Snapshot, Store
 
 commands = typer.Typer(
     help="List, show, query, export, rebuild and drop views.", no_args_is_help=True, rich_markup_mode=None
@@ -85,9 +86,12 @@ def show(
 
     settings = settings_of(context, log_url, views_url)
     with _views(settings, name) as store, _log(settings) as log:
-        with store.snapshot() as snapshot:
+
+        def found(snapshot: Snapshot) -> tuple[StoredView, pa.Table]:
             view = stored_view(snapshot, name)
-            rows = find_rows(snapshot, view, conditions(view, key or []), order=order, limit=limit)
+            return view, find_rows(snapshot, view, conditions(view, key or []), order=order, limit=limit)
+
+        view, rows = store.reading(found)
         closed = closed_us(view.generation, name, log) if view.windows else None
         summary = _summary(view.generation, name, log)
     shown = _shown(view, rows, closed)
@@ -138,9 +142,12 @@ def export(
     from penstock.views.export import export as export_view
     from penstock.views.find import stored_view
 
-    with _views(settings_of(context, None, views_url), name) as store, store.snapshot() as snapshot:
+    def exported(snapshot: Snapshot) -> tuple[StoredView, Exported]:
         view = stored_view(snapshot, name)
-        done = export_view(snapshot, view, file)
+        return view, export_view(snapshot, view, file)
+
+    with _views(settings_of(context, None, views_url), name) as store:
+        view, done = store.reading(exported)
     if as_json:
         print_json({"view": name, "file": str(done.path), "rows": done.rows, "bytes": done.bytes,
                     "clock": moment(view.generation.fence.clock_us)})  # fmt: skip

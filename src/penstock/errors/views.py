@@ -126,6 +126,17 @@ class StoreUnavailable(ViewsError):
         )
 
 
+class RowsReplaced(ViewsError):
+    """A table that is in the catalog was dropped before it could be read: another generation is read by now."""
+
+    def __init__(self, place: str, cause: BaseException | str) -> None:
+        self.place = place
+        super().__init__(
+            f"views: what was read in {place} was replaced meanwhile\n  {_first_line(cause)}\n"
+            "  nothing is wrong with the views: read again"
+        )
+
+
 class StoreFull(StoreUnavailable):
     """No space is left where the database is. Nothing of the transaction was stored."""
 

@@ -18,8 +18,6 @@ from penstock.plans.collect import collect
 from penstock.upkeep.slices import SMALL_ROWS
 from penstock.upkeep.step import T, Wanted, Work
 
-STEP_ROWS = 2_000_000
-"""The most records that a step of a folded view takes while others are live: what it writes holds them up."""
 FILL_ROWS = 200_000
 """So many kept rows are written at a time while others are live."""
 
@@ -76,7 +74,10 @@ class Beside(Generic[T]):
         except StopIteration as done:
             self._results.append(done.value)
             return True
-        self._asked = _pool.submit(self._compute, wanted)
+        if wanted:
+            self._asked = _pool.submit(self._compute, wanted)
+        else:
+            self._answers.append([])  # It only lets others have a turn.
         return True
 
     def _compute(self, wanted: Wanted) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -11,10 +11,10 @@ from penstock.modes.switching import seen_shape
 from penstock.upkeep.changes import KEY
 from penstock.upkeep.compare import Comparison, compare
 from penstock.views.catalog import Generation
-from penstock.views.store import Snapshot
+from penstock.views.store import In, Snapshot
 
-ROWS_MAX = 2_000_000
-"""Larger views are not compared by themselves before a switch: both sides are held in memory."""
+DIFFERING_MAX = 2_000_000
+"""So many rows that may differ are looked at one by one: both sides of them are held in memory."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Compared:
 
 
 def compare_generations(
-    snapshot: Snapshot, view: str, old: Generation, new: Generation, *, rows_max: int | None = None, examples: int = 3
+    snapshot: Snapshot, view: str, old: Generation, new: Generation, *, examples: int = 3
 ) -> Compared:
     """Compares a view in two generations over the columns that both have. Floating-point numbers as verify does."""
     sides = {name: each.views[view].schema for name, each in (("old", old), ("new", new))}
@@ -56,28 +56,27 @@ def compare_generations(
     added = tuple(name for name in sides["new"].names if name not in types["old"])
     removed = tuple(name for name in sides["old"].names if name not in types["new"])
     key = new.views[view].key
-    why_not = ""
     if key != old.views[view].key or any(name not in both for name in key or ()):
         why_not = "its key is another one"
-    elif rows_max is not None and max(each.counters[view].rows for each in (old, new)) > rows_max:
-        why_not = f"it has more than {rows_max:,} rows"
-    found = None
-    if not why_not:
-        before, after = (_rows(snapshot, view, each, both) for each in (old, new))
-        found = compare(before, after, key, is_tolerant=_has_floats(before.schema), examples_max=examples)
-    return Compared(view, old, new, found, added, removed, retyped, why_not)
+        return Compared(view, old, new, None, added, removed, retyped, why_not)
+    # The database finds the rows that may differ: most do not. Which of them do is told as verify tells it.
+    before, after = (seen_shape(each.views[view]).table(each.layers) for each in (old, new))
+    keys = snapshot.differing(before, after, both, DIFFERING_MAX + 1)
+    if len(keys) > DIFFERING_MAX:
+        why_not = f"more than {DIFFERING_MAX:,} of them differ"
+        return Compared(view, old, new, None, added, removed, retyped, why_not)
+    names = [KEY, *both]
+    was, is_now = (snapshot.read(each, In(KEY, keys), names).select(names) for each in (before, after))
+    found = compare(was, is_now, key, is_tolerant=_has_floats(was.schema), examples_max=examples)
+    same = new.counters[view].rows - found.rows
+    return Compared(
+        view, old, new, replace(found, rows=found.rows + same, equal=found.equal + same), added, removed, retyped
+    )
 
 
-def compare_all(
-    snapshot: Snapshot, old: Mapping[str, Generation], new: Generation, *, rows_max: int | None = ROWS_MAX
-) -> list[Compared]:
+def compare_all(snapshot: Snapshot, old: Mapping[str, Generation], new: Generation) -> list[Compared]:
     """Every view of a generation that is there already, compared with what is read of it now."""
-    return [compare_generations(snapshot, name, old[name], new, rows_max=rows_max) for name in new.views if name in old]
-
-
-def _rows(snapshot: Snapshot, view: str, generation: Generation, columns: list[str]) -> pa.Table:
-    table = seen_shape(generation.views[view]).table(generation.layers)
-    return snapshot.read(table, columns=[KEY, *columns]).select([KEY, *columns])
+    return [compare_generations(snapshot, name, old[name], new) for name in new.views if name in old]
 
 
 def _has_floats(schema: pa.Schema) -> bool:

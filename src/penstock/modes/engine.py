@@ -124,7 +124,13 @@ class Engine:
             there = Catalog(snapshot.connection).generations(self.pipeline.name, set_name(views))
         made = {view.name: view.fingerprint for view in views}
         found = [
-            each for each in there if each.state in _RESUMED and each.fingerprints == made and each.beneath is None
+            each
+            for each in there
+            if each.state in _RESUMED
+            and each.fingerprints == made
+            and each.beneath is None
+            # Of one that has no fence yet only some of its first rows may be there.
+            and each.fence.offsets
         ]
         best = max(found, key=lambda each: (_RESUMED.index(each.state), each.number), default=None)
         return None if best is None else self._running(views, best)

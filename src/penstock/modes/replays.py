@@ -14,7 +14,7 @@ from typing import Unpack
 
 from penstock.log.cut import Offsets
 from penstock.modes.batch import BATCH_ROWS
-from penstock.modes.beside import FILL_ROWS, STEP_ROWS, Beside
+from penstock.modes.beside import FILL_ROWS, Beside
 from penstock.modes.compared import Compared, compare_all
 from penstock.modes.engine import Engine, build_rows
 from penstock.modes.running import RunningSet, step_together
@@ -105,7 +105,7 @@ class Replays:
                 running.append(self._engine.open(self._waiting.pop(0)))
                 self._watch.switched(running[-1:])
                 return True
-            self._begun = Beside(self._replay(self._waiting[0], is_alone=not running), self._wake)
+            self._begun = Beside(self._replay(self._waiting[0]), self._wake)
         did = self._begun.go_on()
         if self._begun.is_done:
             self._replayed.append(self._begun.result)
@@ -128,11 +128,11 @@ class Replays:
         changed = self._engine.changed()
         return not any(view.name in changed for view in views)
 
-    def _replay(self, views: Sequence[CompiledView], *, is_alone: bool) -> Work[RunningSet]:
+    def _replay(self, views: Sequence[CompiledView]) -> Work[RunningSet]:
         """The new generation of a set, as far as the live one has come."""
         running = self._engine.unfinished(views) or self._engine.new(views)
         ends = self._until(views)
-        rows = build_rows(views, BATCH_ROWS if is_alone else STEP_ROWS)
+        rows = build_rows(views, BATCH_ROWS)
         while running.is_new or running.lag(ends):
             yield from step_together([(running, running.next_cut(ends, rows))])
             self._watch.replayed(running, running.lag(ends))

@@ -17,7 +17,7 @@ from typing import Unpack
 from penstock.clock import now_us
 from penstock.log.cut import Offsets
 from penstock.modes.batch import BATCH_ROWS
-from penstock.modes.beside import FILL_ROWS, STEP_ROWS, Beside, build, catch_up, follow
+from penstock.modes.beside import FILL_ROWS, Beside, build, catch_up, follow
 from penstock.modes.engine import Engine, build_rows
 from penstock.modes.running import RunningSet
 from penstock.modes.stream import StreamOptions, run_stream
@@ -119,8 +119,8 @@ class Rounds:
         goal = live.ends() if self._goal is None else self._goal
         ends = {name: goal[name] for name in live.topics}
         batch = self._first_rows(live)
-        pair = yield from make_pair(self._engine, batch, ends, build_rows(live.views, STEP_ROWS), FILL_ROWS)
-        yield from follow(pair, live, STEP_ROWS)
+        pair = yield from make_pair(self._engine, batch, ends, build_rows(live.views, BATCH_ROWS), FILL_ROWS)
+        yield from follow(pair, live, BATCH_ROWS)
         return pair
 
     def _first_rows(self, live: RunningSet) -> RunningSet:

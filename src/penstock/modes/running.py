@@ -22,7 +22,7 @@ from penstock.log.log import Log
 from penstock.log.topic import Topic
 from penstock.modes.ahead import Ahead, Slices
 from penstock.upkeep.changes import KEY, one_array
-from penstock.upkeep.commit import Committed, RowsUnfit, dead_topic, write_kept, write_step
+from penstock.upkeep.commit import Committed, RowsUnfit, dead_topic, write_kept, write_piece, write_step
 from penstock.upkeep.inputs import TopicInput, ViewInput
 from penstock.upkeep.kept_rows import KeptChange
 from penstock.upkeep.redo import RedoGroups, RedoWindows
@@ -44,6 +44,8 @@ Cut = Mapping[str, Mapping[int, int]]
 
 BIG_ROWS = 200_000
 """From so many new records on, views that are redone may be computed as a whole: see `is_big`."""
+PIECE_ROWS = 20_000
+"""So many rows are written in one transaction where nobody reads them yet."""
 ONE_TASK_ROWS = 1_000_000
 """Up to so many records are aggregated by one task where several steps are computed at once."""
 FILL_ROWS = 1_000_000
@@ -156,14 +158,27 @@ class RunningSet:
             )
         return found
 
-    def write(self, tx: Transaction, step: Step) -> Committed:
+    def write_first_rows(self, step: Step) -> Work[None]:
+        """Writes the rows of the first step of a generation that nobody reads yet, in many short transactions.
+
+        Whoever is live beside it gets a turn between them. Until `write` sets the fence, it counts for nothing.
+        """
+        for view in self.views:
+            rows = step.changes[view.name].after
+            for start in range(0, rows.num_rows, PIECE_ROWS):
+                with self.transaction() as tx:
+                    write_piece(tx, self.generation, view, rows.slice(start, PIECE_ROWS))
+                yield []
+
+    def write(self, tx: Transaction, step: Step, *, has_rows: bool = False) -> Committed:
         """Writes a step that has run. The set itself moves on only when the transaction is through: `moved`."""
         stop = {name: part.stop for name, part in step.slices.items()}
         clock = max([self.fence.clock_us, *(part.clock_us for part in step.slices.values())])
         begun = {name: part.start for name, part in step.slices.items()} if self.is_new else self.fence.kept
         kept = (begun if step.is_big else stop) if self._has_kept_rows else None
         closed = {view.name: self.fence.clock_us - self._lateness_us(view) for view in self.views if not self.is_new}
-        return write_step(tx, self.generation, self.views, step, Fence(stop, clock, kept), closed=closed)
+        fence = Fence(stop, clock, kept)
+        return write_step(tx, self.generation, self.views, step, fence, closed=closed, has_rows=has_rows)
 
     def moved(self, done: Committed) -> None:
         """The step is in the database: from here on the next one begins."""
@@ -305,8 +320,11 @@ def _try_together(
         steps.append(replace(step, unfit=unfit))
     yield from run_together([(step, each.views) for step, (each, _) in zip(steps, sets, strict=True)])
     first = sets[0][0]
+    is_beginning = len(sets) == 1 and first.is_new and first.generation.state == "building"
+    if is_beginning:
+        yield from first.write_first_rows(steps[0])
     with first.transaction() as tx:
-        written = [each.write(tx, step) for step, (each, _) in zip(steps, sets, strict=True)]
+        written = [each.write(tx, step, has_rows=is_beginning) for step, (each, _) in zip(steps, sets, strict=True)]
         for letter in refused:
             pipeline = first.generation.pipeline
             enqueue(tx.connection, pipeline, dead_topic(pipeline, letter.view), letter.letters)

@@ -34,6 +34,8 @@ def collect(asked: Sequence[Asked]) -> list[pa.Table]:
     Small ones are computed right here, the others by Spark, each as a job of its own. Raises FrameFailed for the first
     that fails, after all have ended.
     """
+    if not asked:
+        return []
     tables = _quickly(asked)
     jobs = {index: _jobs.submit(_by_spark, index, asked[index]) for index, table in enumerate(tables) if table is None}
     for job in jobs.values():

@@ -50,8 +50,11 @@ def write_step(
     fence: Fence,
     *,
     closed: Mapping[str, int],
+    has_rows: bool = False,
 ) -> Committed:
     """Writes a step within the caller's transaction. `closed` says, per view, up to when windows were closed before.
+
+    With `has_rows` the rows are there already: see `write_piece`.
 
     Only a live generation tells of its changes: what is being built is nobody's news.
     """
@@ -59,7 +62,8 @@ def write_step(
     changed, lates, corrections = {}, {}, {}
     for view in views:
         changes = step.changes[view.name]
-        _write_view(tx, generation, view, changes)
+        if not has_rows:
+            _write_view(tx, generation, view, changes)
         if generation.state == "live" and view.spec.changelog:
             records = changelog_rows(view.shape, changes, fence)
             enqueue(tx.connection, generation.pipeline, view.spec.changelog, records)
@@ -77,6 +81,11 @@ def write_step(
         write_kept(tx, kept)
     moved = Catalog(tx.connection).set_fence(generation, fence, counters)
     return Committed(moved, lates, corrections, changed)
+
+
+def write_piece(tx: Transaction, generation: Generation, view: CompiledView, rows: pa.Table) -> None:
+    """Writes some of the first rows of a generation that nobody reads yet."""
+    _write_view(tx, generation, view, Changes(rows.schema.empty_table(), rows))
 
 
 def _write_view(tx: Transaction, generation: Generation, view: CompiledView, changes: Changes) -> None:

@@ -45,6 +45,7 @@ from penstock.errors import (
     PenstockError,
     QueryRefused,
     RowsRefused,
+    RowsReplaced,
     StoreFull,
     StoreTooOld,
     StoreUnavailable,
@@ -228,6 +229,8 @@ class PostgresDatabase(Database):
         if not isinstance(error, psycopg.Error):
             return None
         state = error.sqlstate or ""
+        if isinstance(error, psycopg.errors.UndefinedTable):
+            return RowsReplaced(self.place, error)
         if state == "53100":
             return StoreFull(self.place, error)
         if state.startswith(("28", "3D", "42501")):

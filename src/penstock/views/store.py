@@ -11,20 +11,23 @@ Reads outside of a transaction see the last commit; several of them see the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
-from sqlalchemy import Connection, Engine, MetaData, func, select
+from sqlalchemy import Connection, Engine, MetaData, false, func, or_, select, union_all
+from sqlalchemy import column as sql_column
+from sqlalchemy import table as sql_table
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.sql.selectable import NamedFromClause
 
-from penstock.errors import StoreUrlError
+from penstock.errors import RowsReplaced, StoreUrlError
 from penstock.views.database import Database, Rows
 from penstock.views.publishing import create_published, show, take_away, withdraw_all
 from penstock.views.tables import Both, In, Lookup, Ranges, StoredTable, Unfit, Where, unfits
@@ -47,6 +50,11 @@ __all__ = [
     "Where",
     "open_store",
 ]
+
+T = TypeVar("T")
+
+_READS_MAX = 5
+"""So often a read is repeated because what it read was replaced meanwhile."""
 
 DEFAULT_LEASE = timedelta(seconds=10)
 
@@ -112,6 +120,30 @@ class Snapshot:
                 for part in table.parts
             ]
             return sum(int(self.connection.execute(each).scalar_one()) for each in counts)
+
+    def differing(self, one: StoredTable, other: StoredTable, columns: Sequence[str], limit: int) -> pa.Array:
+        """The primary values of rows that are only in one of two tables, or differ in these columns; so many at most.
+
+        Both have the columns, and the same single primary column. Equal is what the database says is equal.
+        """
+        [primary] = one.primary
+        left, right = (self._as_named(each, name) for each, name in ((one, "one"), (other, "other")))
+        named = [each.name for column in columns for each in one.physical(column)]
+        unlike = or_(*(left.c[name].is_distinct_from(right.c[name]) for name in named), false())
+        same = left.c[primary] == right.c[primary]
+        keys = union_all(
+            select(left.c[primary])
+            .select_from(left.join(right, same, isouter=True))
+            .where(or_(right.c[primary].is_(None), unlike)),
+            select(right.c[primary]).select_from(right.join(left, same, isouter=True)).where(left.c[primary].is_(None)),
+        ).limit(limit)
+        with self._database.errors():
+            found = self.connection.execute(keys).scalars().all()
+        return pa.array([bytes(each) for each in found], one.schema.field(primary).type)
+
+    def _as_named(self, table: StoredTable, name: str) -> NamedFromClause[Any]:
+        """A table, or two that are read as one, by a name of its own."""
+        return sql_table(table.name, *(sql_column(each.name) for each in table.columns)).alias(name)
 
     def _pieces(
         self, table: StoredTable, where: Where | None, names: Sequence[str] | None, size: int | None
@@ -310,6 +342,17 @@ class Store:
         """Reads that all see the same moment, without holding up any writer."""
         with self._database.transaction("read") as connection:
             yield Snapshot(self._database, connection)
+
+    def reading(self, body: Callable[[Snapshot], T]) -> T:
+        """What `body` reads of one moment, from names that it looks up in the catalog.
+
+        Where a switch drops a table between the look and the read, as only PostgreSQL can, all of it is read again.
+        """
+        for _ in range(_READS_MAX):
+            with suppress(RowsReplaced), self.snapshot() as snapshot:
+                return body(snapshot)
+        with self.snapshot() as snapshot:
+            return body(snapshot)
 
     def read(self, table: StoredTable, where: Where | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows that are meant, in no particular order."""
