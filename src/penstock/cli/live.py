@@ -161,6 +161,12 @@ class Display:
         self.tell(text, {"event": "round", "views": names, "generation": pair.generation.number,
                          "seconds": round(seconds, 3), "clock": moment(pair.fence.clock_us or None)})  # fmt: skip
 
+    def batched(self, running: RunningSet, left: int) -> None:
+        """Lambda: a batch part has come one step further."""
+        names = [view.name for view in running.views]
+        text = f"computing a batch part of {', '.join(names)}: {counted(left, 'record')} left"
+        self.progress(text, {"event": "batch", "views": names, "generation": running.generation.number, "left": left})
+
     def replayed(self, running: RunningSet, left: int) -> None:
         """Kappa: a replay has come one step further."""
         names = [view.name for view in running.views]

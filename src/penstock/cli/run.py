@@ -96,7 +96,9 @@ def run(
             }  # fmt: skip
             with display:
                 if mode == "lambda":
-                    done = run_lambda(engine, every=every, on_round=display.rounded, **options)
+                    done = run_lambda(
+                        engine, every=every, on_round=display.rounded, on_batch=display.batched, **options
+                    )
                 elif mode == "kappa":
                     watch = Watch(display.replayed, display.compared, display.held, display.switched)
                     done = run_kappa(engine, hold=hold, allow_loss=allow_loss, watch=watch, **options)

@@ -103,10 +103,17 @@ class Beside(Generic[T]):
         self._work.close()
 
 
-def build(running: RunningSet, until: Mapping[str, Offsets], rows: int | None) -> Work[None]:
-    """Takes a generation to a cut, in steps of so many records."""
+def build(
+    running: RunningSet,
+    until: Mapping[str, Offsets],
+    rows: int | None,
+    on_step: Callable[[RunningSet, int], None] | None = None,
+) -> Work[None]:
+    """Takes a generation to a cut, in steps of so many records; tells after each how many are left."""
     while running.is_new or running.lag(until):
         yield from step_together([(running, running.next_cut(until, rows))])
+        if on_step is not None:
+            on_step(running, running.lag(until))
 
 
 def follow(running: RunningSet, live: RunningSet, rows: int) -> Work[None]:

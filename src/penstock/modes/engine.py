@@ -18,7 +18,7 @@ from penstock.log.log import Log
 from penstock.log.topic import Topic
 from penstock.modes.changed import changed_views
 from penstock.modes.running import RunningSet, known_views
-from penstock.modes.switching import KEEP_OLD, drop_generations, switch_in
+from penstock.modes.switching import KEEP_OLD, drop_expired, drop_generations, is_expired, switch_in
 from penstock.modes.topics import make_changelog, make_topics
 from penstock.pipeline.pipeline import Pipeline
 from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
@@ -191,6 +191,14 @@ class Engine:
         while running.is_new or running.lag(until):
             running.step(running.next_cut(until, size))
             yield running
+
+    def drop_expired(self) -> None:
+        """Drops the generations that were replaced longer ago than they are kept."""
+        with self.store.snapshot() as snapshot:
+            there = Catalog(snapshot.connection).generations(self.pipeline.name)
+        if any(is_expired(each, self.keep_old) for each in there):
+            with self.store.transaction(self.owner) as tx:
+                drop_expired(tx, self.pipeline.name, self.keep_old)
 
     def check_replay(self, views: Sequence[CompiledView]) -> None:
         """ReplayRefused if retention has removed records that a new generation would need, and the live one has."""

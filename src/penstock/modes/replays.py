@@ -14,10 +14,10 @@ from typing import Unpack
 
 from penstock.log.cut import Offsets
 from penstock.modes.batch import BATCH_ROWS
-from penstock.modes.beside import FILL_ROWS, Beside
+from penstock.modes.beside import FILL_ROWS, Beside, build
 from penstock.modes.compared import Compared, compare_all
 from penstock.modes.engine import Engine, build_rows
-from penstock.modes.running import RunningSet, step_together
+from penstock.modes.running import RunningSet
 from penstock.modes.stream import StreamOptions, run_stream
 from penstock.upkeep.compiled import CompiledView
 from penstock.upkeep.step import Work
@@ -133,9 +133,7 @@ class Replays:
         running = self._engine.unfinished(views) or self._engine.new(views)
         ends = self._until(views)
         rows = build_rows(views, BATCH_ROWS)
-        while running.is_new or running.lag(ends):
-            yield from step_together([(running, running.next_cut(ends, rows))])
-            self._watch.replayed(running, running.lag(ends))
+        yield from build(running, ends, rows, self._watch.replayed)
         yield from running.fill_kept_rows(FILL_ROWS)
         return running
 

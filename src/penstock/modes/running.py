@@ -22,7 +22,7 @@ from penstock.log.log import Log
 from penstock.log.topic import Topic
 from penstock.modes.ahead import Ahead, Slices
 from penstock.upkeep.changes import KEY, one_array
-from penstock.upkeep.commit import Committed, RowsUnfit, dead_topic, write_kept, write_piece, write_step
+from penstock.upkeep.commit import Committed, RowsUnfit, dead_topic, in_order, write_kept, write_piece, write_step
 from penstock.upkeep.inputs import TopicInput, ViewInput
 from penstock.upkeep.kept_rows import KeptChange
 from penstock.upkeep.redo import RedoGroups, RedoWindows
@@ -164,7 +164,7 @@ class RunningSet:
         Whoever is live beside it gets a turn between them. Until `write` sets the fence, it counts for nothing.
         """
         for view in self.views:
-            rows = step.changes[view.name].after
+            rows = in_order(step.changes[view.name].after, [KEY])
             for start in range(0, rows.num_rows, PIECE_ROWS):
                 with self.transaction() as tx:
                     write_piece(tx, self.generation, view, rows.slice(start, PIECE_ROWS))

@@ -30,6 +30,9 @@ _Cut = Mapping[str, Offsets]
 LOOK_SECONDS = 10.0
 """So often an idle stream looks whether it still owns the pipeline; its heartbeat knows."""
 
+SWEEP_SECONDS = 600.0
+"""So often a stream looks for generations that need not be kept any longer."""
+
 STEP_ROWS = 1_000_000
 """The most records a step takes while the stream is behind."""
 
@@ -162,6 +165,7 @@ class _Stream:
         self._on_step = on_step
         self._due: dict[str, float] = {}
         self._must_deliver = True
+        self._sweep_at = 0.0
         self._foresight = Foresight(max_rows)
         self.must_reread = False
         """A commit may or may not have come through: only the database knows the fence."""
@@ -174,6 +178,9 @@ class _Stream:
     def go_on(self) -> bool:
         """Takes the sets that are behind and due one step further, all together. False if there is none."""
         self._engine.check_owner()
+        if time.monotonic() >= self._sweep_at:
+            self._sweep_at = time.monotonic() + SWEEP_SECONDS
+            self._engine.drop_expired()
         if self.must_reread:
             for each in self.running:
                 self._engine.reread(each)

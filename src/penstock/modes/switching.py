@@ -11,11 +11,11 @@ from datetime import timedelta
 from penstock.clock import now_us
 from penstock.pipeline.place import Place
 from penstock.upkeep.changelog import changelog_rows
-from penstock.upkeep.changes import KEY, difference
+from penstock.upkeep.changes import KEY, Changes, difference
 from penstock.upkeep.shape import Shape
 from penstock.views.catalog import Catalog, Generation, KnownView
 from penstock.views.outbox import enqueue
-from penstock.views.store import Published, Transaction
+from penstock.views.store import In, Published, Transaction
 
 KEEP_OLD = timedelta(days=1)
 """So long a generation that was replaced is kept for a rollback."""
@@ -62,6 +62,12 @@ def switch_in(
     return live
 
 
+def is_expired(generation: Generation, keep_old: timedelta) -> bool:
+    """Whether it was replaced longer ago than that."""
+    moment = now_us() - keep_old // timedelta(microseconds=1)
+    return generation.state == "old" and (generation.retired_us or 0) <= moment
+
+
 def drop_expired(tx: Transaction, pipeline: str, keep_old: timedelta) -> None:
     """Drops the generations that were replaced longer ago than that, and batch parts that nothing lies on any more."""
     tx.exchange(drop=_expired(Catalog(tx.connection), pipeline, keep_old))
@@ -73,9 +79,7 @@ def drop_generations(tx: Transaction, pipeline: str, gone: Sequence[Generation])
 
 
 def _expired(catalog: Catalog, pipeline: str, keep_old: timedelta) -> list[str]:
-    moment = now_us() - keep_old // timedelta(microseconds=1)
-    old = [each for each in catalog.generations(pipeline) if each.state == "old"]
-    return _forget(catalog, pipeline, [each for each in old if (each.retired_us or 0) <= moment])
+    return _forget(catalog, pipeline, [each for each in catalog.generations(pipeline) if is_expired(each, keep_old)])
 
 
 def _forget(catalog: Catalog, pipeline: str, gone: Sequence[Generation]) -> list[str]:
@@ -95,11 +99,15 @@ def seen_shape(view: KnownView) -> Shape:
 def _tell_difference(tx: Transaction, new: Generation, view: KnownView, before: Generation | None) -> None:
     """Tells the topic of changes what turns the older rows into the new ones: all rows, where it knew of none."""
     shape = seen_shape(view)
-    rows = tx.read(shape.table(new.layers))
-    old = rows.schema.empty_table()
+    table = shape.table(new.layers)
     if before is not None and _is_told_of(view, before.views[view.name]):
-        old = tx.read(shape.table(before.layers))
-    records = changelog_rows(shape, difference(old.select([KEY, *view.schema.names]), rows), new.fence)
+        # The database finds what differs: most rows do not, and need not be read.
+        older = shape.table(before.layers)
+        unlike = In(KEY, tx.differing(older, table, view.schema.names))
+        changes = difference(tx.read(older, unlike), tx.read(table, unlike))
+    else:
+        changes = Changes(table.schema.empty_table(), tx.read(table))
+    records = changelog_rows(shape, changes, new.fence)
     enqueue(tx.connection, new.pipeline, str(view.details["changelog"]), records)
 
 

@@ -128,15 +128,14 @@ def write_kept(tx: Transaction, change: KeptChange) -> None:
     if change.gone is not None and len(change.gone):
         tx.delete(change.table, KEY, change.gone)
     if change.added.num_rows:
-        tx.upsert(change.table, _in_order(change))
+        tx.upsert(change.table, in_order(change.added, change.table.primary))
 
 
-def _in_order(change: KeptChange) -> pa.Table:
+def in_order(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     """Many rows in the order in which they are stored: the table then grows page by page, not all over."""
-    rows = change.added
     if rows.num_rows < ORDERED_ROWS:
         return rows
-    return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in change.table.primary]))
+    return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns]))
 
 
 def dead_topic(pipeline: str, view: str) -> str:

@@ -121,7 +121,9 @@ class Snapshot:
             ]
             return sum(int(self.connection.execute(each).scalar_one()) for each in counts)
 
-    def differing(self, one: StoredTable, other: StoredTable, columns: Sequence[str], limit: int) -> pa.Array:
+    def differing(
+        self, one: StoredTable, other: StoredTable, columns: Sequence[str], limit: int | None = None
+    ) -> pa.Array:
         """The primary values of rows that are only in one of two tables, or differ in these columns; so many at most.
 
         Both have the columns, and the same single primary column. Equal is what the database says is equal.
