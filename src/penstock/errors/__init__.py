@@ -71,6 +71,7 @@ PenstockError
 │   │   ├── StoreFull            no space is left where it is
 │   │   └── FenceMoved           a commit whose answer was lost came through after all
 │   ├── RowsRefused              rows break a rule of their table
+│   ├── RowsReplaced             a table was dropped before it could be read: read again
 │   ├── QueryRefused             a query cannot be run, or would change something
 │   ├── KeyValueError            a value cannot be one of the key's columns
 │   ├── UnknownViewColumn        the view has no column of that name
@@ -222,6 +223,7 @@ from penstock.errors.views import (
     PipelineOwned,
     QueryRefused,
     RowsRefused,
+    RowsReplaced,
     StoreFull,
     StoreTooOld,
     StoreUnavailable,
@@ -295,6 +297,7 @@ __all__ = [
     "RecordsRefused",
     "ReplayRefused",
     "RowsRefused",
+    "RowsReplaced",
     "RunError",
     "SchemaError",
     "SchemaOutgrown",
