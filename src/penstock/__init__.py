@@ -13,6 +13,7 @@ The way of an event, and of the folders:
     aggregates/  and what merges               moments.py  theta.py  buckets.py
     modes/       how to run it                 batch.py  stream.py  rounds.py  replays.py
     views/       what people read              store.py  sqlite.py  postgres.py  owner.py
+    service/     and over HTTP                 server.py  guard.py  rows.py  posting.py
     verify/      do all runs agree?            verify.py  runs.py  report.py
     load/        history, from files           loading.py
     check/       is the log whole?             checking.py  repair.py

@@ -41,6 +41,10 @@ def _is_duration(value: Any) -> bool:
     return True
 
 
+def _is_limit(value: Any) -> bool:
+    return _is_duration(value) and parse_duration(value) > timedelta()
+
+
 def _matches(pattern: str) -> Callable[[Any], bool]:
     return lambda value: re.fullmatch(pattern, value) is not None
 
@@ -119,19 +123,82 @@ class SparkSettings:
 
 
 @dataclass(frozen=True)
+class ServeSettings:
+    """How `penstock serve` answers, and to whom."""
+
+    host: str = _setting("127.0.0.1", "an address or a name, such as 127.0.0.1", _matches(r"[^\s/]+"))
+    """The address that is listened on. Anything but this machine itself needs tokens."""
+
+    port: int = _setting(8750, "a whole number from 0 to 65535, such as 8750", lambda value: 0 <= value <= 65535)
+    """The port that is listened on; 0 is any that is free."""
+
+    tokens: str = _setting("file:./data/tokens.json", "file:PATH, such as file:./data/tokens.json", _matches("file:.+"))
+    """Where the hashes of tokens are. A relative path counts from the folder of `penstock.toml`, if there is one."""
+
+    allowed_hosts: str = _setting("", "names with commas between them, such as views.example.org")
+    """The names that requests may be addressed to, beside this machine's own and `serve.host`."""
+
+    cors_origins: str = _setting(
+        "", "origins with commas between them, such as https://app.example.org", _matches(r"(https?://[^\s,/]+[\s,]*)*")
+    )
+    """Pages of these origins may read answers in a browser; without any, none may."""
+
+    body_bytes_max: int = _setting(8 << 20, "a whole number of at least 1, such as 8388608", lambda value: value >= 1)
+    """The largest body of a request."""
+
+    rows_max: int = _setting(10_000, "a whole number of at least 1, such as 10000", lambda value: value >= 1)
+    """The most rows or records in one answer."""
+
+    connections_max: int = _setting(256, "a whole number of at least 1, such as 256", lambda value: value >= 1)
+    """The most connections at once; more are turned away."""
+
+    streams_max: int = _setting(64, "a whole number of at least 1, such as 64", lambda value: value >= 1)
+    """The most of them that follow a topic or wait for one; more are told to come back."""
+
+    threads: int = _setting(8, "a whole number of at least 1, such as 8", lambda value: value >= 1)
+    """How many requests are worked on at the same time; others wait their turn."""
+
+    header_timeout: str = _setting("10s", "a length of time above 0, such as 10s", _is_limit)
+    """The longest that a client may take to send the head of a request."""
+
+    body_timeout: str = _setting("30s", "a length of time above 0, such as 30s", _is_limit)
+    """The longest that a client may take to send the body of a request."""
+
+    request_timeout: str = _setting("30s", "a length of time above 0, such as 30s", _is_limit)
+    """The longest that reading or appending may take, the wait for a thread included."""
+
+    write_timeout: str = _setting("30s", "a length of time above 0, such as 30s", _is_limit)
+    """The longest that a client may leave a piece of an answer (64 KiB) unread before it is cut off."""
+
+    def __post_init__(self) -> None:
+        _check_section("serve", self)
+
+    @property
+    def tokens_path(self) -> Path:
+        """`tokens` as a path."""
+        return Path(self.tokens.removeprefix("file:"))
+
+
+@dataclass(frozen=True)
 class Settings:
     """All settings, one object per concern."""
 
     log: LogSettings = field(default_factory=LogSettings)
     views: ViewsSettings = field(default_factory=ViewsSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
+    serve: ServeSettings = field(default_factory=ServeSettings)
     file: Path | None = None
     """The `penstock.toml` that was read, or None where there was none."""
 
 
-Section = LogSettings | ViewsSettings | SparkSettings
-SECTIONS: Mapping[str, type[Section]] = {"log": LogSettings, "views": ViewsSettings, "spark": SparkSettings}
-PLACES = {"log.url": "dir:", "views.url": "sqlite:"}
+Section = LogSettings | ViewsSettings | SparkSettings | ServeSettings
+SECTIONS: Mapping[str, type[Section]] = {
+    "log": LogSettings,
+    "views": ViewsSettings,
+    "spark": SparkSettings,
+    "serve": ServeSettings,
+}
+PLACES = {"log.url": "dir:", "views.url": "sqlite:", "serve.tokens": "file:"}
 """Settings that name a place, and what comes before a path in them."""
 
 
@@ -160,7 +227,7 @@ def load_settings(
     file = find_file(environment, directory or Path.cwd())
     found: dict[str, object] = {}
     if file is not None:
-        found.update({"log.url": LogSettings.url, "views.url": ViewsSettings.url})
+        found.update({name: known_settings()[name].default for name in PLACES})
         found.update(_read_file(file))
         found.update({name: _beside(file, str(found[name]), scheme) for name, scheme in PLACES.items()})
     found.update(_read_environment(environment))
@@ -169,6 +236,7 @@ def load_settings(
         log=LogSettings(**_section_of(found, "log")),
         views=ViewsSettings(**_section_of(found, "views")),
         spark=SparkSettings(**_section_of(found, "spark")),
+        serve=ServeSettings(**_section_of(found, "serve")),
         file=file,
     )
 

@@ -18,7 +18,8 @@ COMMANDS = [
     "", "topic", "topic create", "topic list", "topic show", "topic alter", "topic delete", "produce", "load",
     "consume", "log", "log check", "log inspect", "log seal", "log retain", "check", "plan", "run", "view", "view list",
     "view show", "view query", "view export", "view rebuild", "view drop", "view generations", "diff", "switch",
-    "rollback", "lag", "late", "explain-row",
+    "rollback", "lag", "late", "explain-row", "serve", "serve token", "serve token add", "serve token list",
+    "serve token remove",
 ]  # fmt: skip
 
 

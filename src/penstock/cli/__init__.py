@@ -14,6 +14,7 @@
     late.py      the late events of a topic
     explain.py   which records made this row
     verify.py    do all ways to run it agree?
+    serve.py     views and topics over HTTP
 
 Exit codes: 0 fine, 1 error, 2 wrong usage, 130 stopped by Ctrl-C. Whatever is heavy is imported inside the commands, so
 that `penstock --help` answers at once.
@@ -37,6 +38,7 @@ from penstock.cli import (
     plan,
     produce,
     run,
+    serve,
     topic,
     verify,
     view,
@@ -69,6 +71,7 @@ app.command()(lag.lag)
 app.command()(late.late)
 app.command("explain-row")(explain.explain_row)
 app.command()(verify.verify)
+app.add_typer(serve.commands, name="serve")
 
 
 def main() -> None:

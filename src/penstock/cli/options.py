@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,7 +45,12 @@ _UNITS = {
 }
 
 
-def settings_of(context: typer.Context, log_url: str | None = None, views_url: str | None = None) -> Settings:
+def settings_of(
+    context: typer.Context,
+    log_url: str | None = None,
+    views_url: str | None = None,
+    others: Mapping[str, object] | None = None,
+) -> Settings:
     """What the flags, the environment and penstock.toml say, in that order."""
     from penstock.settings import load_settings
 
@@ -54,7 +59,7 @@ def settings_of(context: typer.Context, log_url: str | None = None, views_url: s
         given = f"dir:{given}"
     if views_url is not None and ":" not in views_url:
         views_url = f"sqlite:{views_url}"
-    return load_settings({"log.url": given, "views.url": views_url})
+    return load_settings({"log.url": given, "views.url": views_url, **(others or {})})
 
 
 def open_log(context: typer.Context, url: str | None, *, background: bool = False) -> Log:

@@ -95,6 +95,13 @@ PenstockError
 │   │   └── SwitchNotTaken       a run that holds one ready does not answer
 │   ├── UntilError               a place to stop at that cannot be understood
 │   └── UnknownMode              there is no such mode
+├── ServiceError                 something about the HTTP service
+│   ├── ServeRefused             it would be open to others without tokens, or cannot listen there
+│   ├── TokensUnreadable         the file of tokens cannot be read, or others could read it
+│   ├── TokenTaken               a token of that name is there already
+│   ├── UnknownToken             no token has that name
+│   ├── RequestRefused           a request that cannot be answered as it is
+│   └── NoChangelog              the view does not publish its changes
 ├── VerifyError                  something keeps verify from comparing
 │   ├── NothingRecorded          the log holds no records to compare on
 │   └── VerifyProcessFailed      a process that verify started ended by itself
@@ -103,6 +110,7 @@ PenstockError
 ├── AggregateOptionError         an aggregate was given an option that it cannot have
 └── TopicError                   something about one topic
     ├── RecordsRefused           records do not fit the topic; nothing was stored
+    │   └── EventsRefused        the same over HTTP, with the first of them
     ├── UnknownTopic             nothing has that name
     ├── TopicExists              the name is taken
     ├── TopicDeleted             the topic went away while it was in use
@@ -214,6 +222,16 @@ from penstock.errors.running import (
     VerifyError,
     VerifyProcessFailed,
 )
+from penstock.errors.service import (
+    EventsRefused,
+    NoChangelog,
+    RequestRefused,
+    ServeRefused,
+    ServiceError,
+    TokensUnreadable,
+    TokenTaken,
+    UnknownToken,
+)
 from penstock.errors.views import (
     ExportFormatError,
     FenceMoved,
@@ -250,6 +268,7 @@ __all__ = [
     "CycleError",
     "DefinitionError",
     "DurationError",
+    "EventsRefused",
     "ExportFormatError",
     "FenceMoved",
     "FileChanged",
@@ -269,6 +288,7 @@ __all__ = [
     "MemberEvicted",
     "MergeOverflow",
     "NameTaken",
+    "NoChangelog",
     "NoGroup",
     "NoPipeline",
     "NoSuchRow",
@@ -296,6 +316,7 @@ __all__ = [
     "QueryRefused",
     "RecordsRefused",
     "ReplayRefused",
+    "RequestRefused",
     "RowsRefused",
     "RowsReplaced",
     "RunError",
@@ -303,6 +324,8 @@ __all__ = [
     "SchemaOutgrown",
     "SchemaRefused",
     "SequenceRefused",
+    "ServeRefused",
+    "ServiceError",
     "SettingValueError",
     "SettingsError",
     "SettingsFileError",
@@ -321,6 +344,8 @@ __all__ = [
     "SwitchNotTaken",
     "TableUnreadable",
     "TimeRangeError",
+    "TokenTaken",
+    "TokensUnreadable",
     "TopicDefinitionError",
     "TopicDeleted",
     "TopicDiffers",
@@ -334,6 +359,7 @@ __all__ = [
     "UnknownGroup",
     "UnknownMode",
     "UnknownSetting",
+    "UnknownToken",
     "UnknownTopic",
     "UnknownView",
     "UnknownViewColumn",

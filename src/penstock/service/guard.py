@@ -1,0 +1,187 @@
+"""Who may ask, and what every answer carries: host, origin, token, size of the body; errors in words.
+
+A browser sends requests for any page that is open in it, also to this machine. So a request must be addressed to a name
+that is known (else a name that was pointed here could be read through), and one that a page of another origin makes is
+refused unless that origin is allowed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from penstock.errors import RequestRefused
+from penstock.service.answers import JSON, dumps
+from penstock.service.problems import headers_of, problem_of
+from penstock.service.service import Service
+from penstock.service.tokens import Right
+
+OPEN = ("/health", "/ready")
+"""What needs no token: it says nothing but that all is well."""
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+PIECE_BYTES = 64 << 10
+"""An answer is sent in pieces of this size, so that a client has the time for each that the settings give it."""
+SAFE = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """The outermost layer of the application."""
+
+    def __init__(self, app: ASGIApp, service: Service, hosts: Iterable[str], origins: Iterable[str]) -> None:
+        self._app = app
+        self._service = service
+        self._hosts = {each.lower() for each in (*LOOPBACK, *hosts)}
+        self._origins = {each.lower() for each in origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(scope, send, self._service)
+        try:
+            self._admit(scope)
+            await self._app(scope, _Bounded(receive, self._service.settings.body_bytes_max), answer)
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            if not answer.is_complete:
+                await answer.fail(error)
+
+    def _admit(self, scope: Scope) -> None:
+        """Raises RequestRefused unless the request may go on."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if _without_port(host).lower() not in self._hosts:
+            raise RequestRefused(
+                421,
+                f"nothing is served here under the name {host!r}",
+                "to allow it: allowed_hosts in section [serve] of penstock.toml",
+            )
+        origin = headers.get("origin")
+        if origin is not None and origin.lower() not in {f"http://{host}", f"https://{host}", *self._origins}:
+            raise RequestRefused(
+                403,
+                f"pages of {origin!r} may not ask here",
+                "to allow them: cors_origins in section [serve] of penstock.toml",
+            )
+        length = headers.get("content-length", "")
+        if length.isascii() and length.isdigit() and len(length) < 19:
+            _check_size(int(length), self._service.settings.body_bytes_max)
+        is_preflight = scope["type"] == "http" and scope["method"] == "OPTIONS" and origin is not None
+        if not is_preflight and scope["path"] not in OPEN:
+            self._check_token(scope, headers)
+
+    def _check_token(self, scope: Scope, headers: Headers) -> None:
+        service = self._service
+        service.needs_token = service.needs_token or bool(service.tokens.all())
+        if not service.needs_token:
+            return
+        word, _, secret = headers.get("authorization", "").partition(" ")
+        token = service.tokens.find(secret.strip()) if word.lower() == "bearer" else None
+        if token is None:
+            raise RequestRefused(
+                401,
+                "a token is needed" if not secret else "this token is not known",
+                "expected: Authorization: Bearer TOKEN; to make one: penstock serve token add NAME --rights read",
+            )
+        right = _right(scope)
+        if not token.may(right):
+            raise RequestRefused(
+                403,
+                f"token {token.name!r} may not do this",
+                f"the right {right!r} is needed, it has: {', '.join(token.rights) or 'none'}",
+            )
+        scope["penstock.sender"] = token.name
+
+
+def _right(scope: Scope) -> Right:
+    if scope["path"] == "/metrics":
+        return "admin"
+    return "read" if scope["type"] == "websocket" or scope["method"] in ("GET", "HEAD", "OPTIONS") else "write"
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isascii() and port.isdigit() else host
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise RequestRefused(
+            413, f"the body has more than {most} bytes", "send less at once, or raise body_bytes_max in section [serve]"
+        )
+
+
+class _Bounded:
+    """What comes from the client, up to so many bytes."""
+
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive = receive
+        self._most = most
+        self._bytes = 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._bytes += len(message.get("body", b""))
+            _check_size(self._bytes, self._most)
+        return message
+
+
+class _Answer:
+    """What goes to the client: with the headers that every answer has, in pieces, and counted."""
+
+    def __init__(self, scope: Scope, send: Send, service: Service) -> None:
+        self._scope = scope
+        self._send = send
+        self._service = service
+        self._began = time.monotonic()
+        self._status = 0
+        self.is_complete = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            self._status = message["status"]
+            headers = MutableHeaders(scope=message)
+            for name, value in SAFE.items():
+                headers[name] = value
+        elif message["type"] == "websocket.accept":
+            self._status = 101
+        body = message.get("body", b"") if message["type"] == "http.response.body" else b""
+        for start in range(0, len(body) - PIECE_BYTES, PIECE_BYTES):
+            piece = body[start : start + PIECE_BYTES]
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+            message = {**message, "body": body[start + PIECE_BYTES :]}
+        await self._send(message)
+        is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        if is_last or message["type"] == "websocket.accept":
+            self.is_complete = True
+            self._count()
+
+    async def fail(self, error: Exception) -> None:
+        """Says what was wrong, if nothing was said yet; else the connection is closed, half way through an answer."""
+        status, problem = problem_of(error)
+        if self._status:
+            raise ConnectionAbortedError(problem["message"])
+        prefix = "websocket.http" if self._scope["type"] == "websocket" else "http"
+        body = dumps({"error": problem})
+        told = {"content-type": JSON, "content-length": str(len(body)), **headers_of(status)}
+        headers = [(name.encode(), value.encode()) for name, value in told.items()]
+        await self({"type": f"{prefix}.response.start", "status": status, "headers": headers})
+        await self({"type": f"{prefix}.response.body", "body": body})
+
+    def _count(self) -> None:
+        route = getattr(self._scope.get("route"), "path", "other")
+        method = self._scope.get("method", "WEBSOCKET")
+        known = method if method in ("GET", "HEAD", "POST", "OPTIONS", "WEBSOCKET") else "other"
+        self._service.metrics.answered(known, route, self._status, time.monotonic() - self._began)

@@ -1,0 +1,120 @@
+"""Starting and stopping the service. It is open to this machine alone, unless there are tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from penstock.errors import ServeRefused
+from penstock.service.application import application
+from penstock.service.connection import Limits, protocols
+from penstock.service.service import Service
+from penstock.settings import Settings
+
+HEAD_BYTES_MAX = 32 << 10
+SOCKET_BYTES_MAX = 64 << 10
+"""Of what a client says over a WebSocket nothing is used."""
+STOP_SECONDS = 10
+
+
+def serve(settings: Settings, on_start: Callable[[str], None] = lambda _: None) -> None:
+    """Serves until SIGINT or SIGTERM; tells `on_start` the address once it listens. ServeRefused if it must not."""
+    with listening(settings) as listener:
+        server = Server(settings, listener)
+        on_start(server.url)
+        server.run(sockets=[listener])
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[str]:
+    """Serves in a thread of this process for the length of a `with`, for tests and notebooks. Gives the address."""
+    with listening(settings) as listener:
+        server = Server(settings, listener)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="penstock-serve")
+        thread.start()
+        try:
+            server.is_up.wait()
+            yield server.url
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+class Server(uvicorn.Server):
+    """uvicorn with our limits. When it stops, streams are ended first, and what is being answered is answered."""
+
+    def __init__(self, settings: Settings, listener: socket.socket) -> None:
+        host, port = listener.getsockname()[:2]
+        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self.is_up = threading.Event()
+        self._service = Service(settings)
+        connection, websocket = protocols(Limits.of(settings.serve))
+        config = uvicorn.Config(
+            application(self._service),
+            loop="asyncio",
+            http=connection,
+            ws=websocket,
+            ws_max_size=SOCKET_BYTES_MAX,
+            ws_per_message_deflate=False,  # Compression would let a client make us work for nothing.
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+            log_config=None,
+            access_log=False,  # Addresses hold what people look for.
+            server_header=False,
+            proxy_headers=False,  # Anybody could write them.
+            timeout_graceful_shutdown=STOP_SECONDS,
+        )
+        # uvicorn tells addresses with all their parameters at the level INFO.
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        super().__init__(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.stop()
+        await asyncio.sleep(0)
+        await super().shutdown(sockets)
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            super().run(sockets)
+        finally:
+            self.is_up.set()
+
+
+@contextmanager
+def listening(settings: Settings) -> Iterator[socket.socket]:
+    """The socket that the settings name. ServeRefused if it would be open to others and there are no tokens."""
+    host, port = settings.serve.host, settings.serve.port
+    address = f"{host}:{port}"
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ServeRefused(address, f"nothing is known as {host!r}: {error.strerror}", "expected: 127.0.0.1") from error
+    family, _, _, _, place = found[0]
+    if not ipaddress.ip_address(str(place[0]).partition("%")[0]).is_loopback:
+        from penstock.service.tokens import Tokens
+
+        if not Tokens(settings.serve.tokens_path).all():
+            raise ServeRefused(
+                address,
+                "others could reach it there, and there is no token: anybody could read all and write to all",
+                "make a token first: penstock serve token add NAME --rights read,write; or serve on 127.0.0.1",
+            )
+    # The protocol is named, for asyncio sends small answers at once (TCP_NODELAY) only where it reads TCP.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(place)
+        except OSError as error:
+            raise ServeRefused(address, f"{error.strerror}", "choose another one: --port, or 0 for any") from error
+        listener.listen(128)
+        yield listener

@@ -1,0 +1,85 @@
+"""Blocking work, reading the database and the log, in a few threads and for a bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from penstock.errors import RequestRefused
+from penstock.views.store import Snapshot
+
+T = TypeVar("T")
+
+WAITING_PER_THREAD = 16
+"""So many requests may wait for each thread; more are told to come back."""
+
+
+class Work:
+    """Runs functions in threads, from the event loop. Nothing waits without end.
+
+    A function that takes too long is no longer waited for. It cannot be stopped from outside: those that read a
+    database give up by themselves, see `limited`.
+    """
+
+    def __init__(self, threads: int, seconds: float) -> None:
+        self.seconds = seconds
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-serve")
+        self._most = threads * (1 + WAITING_PER_THREAD)
+        self._under_way = 0
+
+    async def run(self, body: Callable[..., T], *arguments: Any) -> T:
+        """What the function returns, or raises. RequestRefused (503) if the time is over, or too much waits already."""
+        if self._under_way >= self._most:
+            raise busy("more is asked than can be answered at the moment")
+        self._under_way += 1
+        future = asyncio.get_running_loop().run_in_executor(self._threads, body, *arguments)
+        future.add_done_callback(self._finished)
+        try:
+            # Shielded: a function that runs already cannot be cancelled, and counts until it ends.
+            return await asyncio.wait_for(asyncio.shield(future), self.seconds)
+        except TimeoutError:
+            future.cancel()
+            raise busy(f"no answer was found within {self.seconds:g} s") from None
+
+    def close(self) -> None:
+        """Waits for what is running; what has not begun is left undone."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _finished(self, future: asyncio.Future[Any]) -> None:
+        self._under_way -= 1
+        if not future.cancelled():
+            future.exception()  # Nobody may be waiting for it any more.
+
+
+def busy(found: str) -> RequestRefused:
+    """An error that says: later."""
+    return RequestRefused(503, found, "try again a little later, or ask for less", is_retryable=True)
+
+
+@contextmanager
+def limited(snapshot: Snapshot, seconds: float) -> Iterator[None]:
+    """Statements on this snapshot are broken off after so many seconds: RequestRefused (503)."""
+    driver: Any = snapshot.connection.connection.driver_connection
+    break_off = driver.apsw.interrupt if hasattr(driver, "apsw") else driver.cancel
+    is_over = threading.Event()
+
+    def end() -> None:
+        is_over.set()
+        break_off()
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if is_over.is_set():
+            raise busy(f"the database found no answer within {seconds:g} s") from error
+        raise
+    finally:
+        timer.cancel()
+        timer.join()  # Else it could break off what the next one does on this connection.

@@ -1,0 +1,180 @@
+"""Who may ask: known names, own pages, tokens with rights. Nothing secret is told, and content is never markup."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import httpx
+import pytest
+import websockets
+from websockets.sync.client import connect
+from websockets.typing import Origin
+
+from penstock.service.tokens import Tokens
+from tests.service.site import Site
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+def ws(client: httpx.Client, path: str) -> str:
+    return str(client.base_url).rstrip("/").replace("http", "ws", 1) + path
+
+
+def tokens_of(site: Site) -> Tokens:
+    return Tokens(site.settings.serve.tokens_path)
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost:1", "127.0.0.1", "[::1]:8750", "LOCALHOST", "views.example.org:8"]
+)
+def test_known_names_are_answered(site: Site, host: str) -> None:
+    with site.limited(allowed_hosts="views.example.org").serving() as client:
+        assert client.get("/views", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "", "localhost:x", "evil.example:8750"])
+def test_a_name_that_was_pointed_here_is_not_answered(client: httpx.Client, host: str) -> None:
+    answer = client.get("/views", headers={"Host": host})
+    assert answer.status_code == 421
+    assert "allowed_hosts" in answer.json()["error"]["details"][0]
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example"])
+def test_pages_of_other_origins_can_do_nothing(client: httpx.Client, site: Site, origin: str) -> None:
+    headers = {"Origin": origin}
+    assert client.get("/views", headers=headers).status_code == 403
+    assert client.post("/topics/loose", json={"n": 1}, headers=headers).status_code == 403
+    assert client.options("/views", headers={**headers, "Access-Control-Request-Method": "GET"}).status_code == 403
+    with pytest.raises(websockets.InvalidStatus) as caught:
+        connect(ws(client, "/topics/loose"), origin=Origin(origin))
+    assert caught.value.response.status_code == 403
+    assert not [name for name in client.get("/views").headers if name.startswith("access-control")]
+
+
+def test_origins_that_are_allowed_can_read_and_post(site: Site) -> None:
+    origin = "https://app.example.org"
+    with site.limited(cors_origins=origin).serving() as client:
+        before = client.options("/topics/loose", headers={
+            "Origin": origin, "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization,content-type,idempotency-key",
+        })  # fmt: skip
+        assert (before.status_code, before.headers["access-control-allow-origin"]) == (200, origin)
+        answer = client.get("/views", headers={"Origin": origin})
+        assert answer.headers["access-control-allow-origin"] == origin
+        assert client.get("/views", headers={"Origin": "https://evil.example"}).status_code == 403
+
+
+def test_without_tokens_this_machine_needs_none_and_with_one_everybody_does(client: httpx.Client, site: Site) -> None:
+    assert client.get("/views").status_code == 200
+    secret = tokens_of(site).add("dashboard", ["read"])
+    answer = client.get("/views")
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert client.get("/views", headers=bearer(secret)).status_code == 200
+    assert [client.get(path).status_code for path in ("/health", "/ready")] == [200, 200]
+    tokens_of(site).remove("dashboard")
+    assert client.get("/views", headers=bearer(secret)).status_code == 401
+    assert client.get("/views").status_code == 401  # Not open again: somebody wanted it shut.
+
+
+@pytest.mark.parametrize(
+    ("rights", "allowed"),
+    [
+        (["read"], {"read"}),
+        (["write"], {"write"}),
+        (["read", "write"], {"read", "write"}),
+        (["admin"], {"read", "write", "metrics"}),
+    ],
+)
+def test_a_token_may_do_what_its_rights_say(site: Site, rights: list[Any], allowed: set[str]) -> None:
+    secret = tokens_of(site).add("one", rights)
+    with site.serving(**bearer(secret)) as client:
+        found = {
+            "read": [
+                client.get(path).status_code
+                for path in ("/views", "/views/sales", "/topics", "/topics/access", "/views/sales/changes", "/docs",
+                             "/openapi.json")
+            ],
+            "write": [client.post("/topics/loose", json={"n": 1}).status_code],
+            "metrics": [client.get("/metrics").status_code],
+        }  # fmt: skip
+    for what, statuses in found.items():
+        assert set(statuses) == {200 if what in allowed else 403}, what
+
+
+@pytest.mark.parametrize("given", ["", "Bearer", "Bearer wrong", "Basic {}", "{}", "Bearer {}x", "Bearer \xe9"])
+def test_what_is_no_token_opens_nothing(site: Site, given: str) -> None:
+    secret = tokens_of(site).add("one", ["admin"])
+    header = {b"Authorization": given.format(secret).encode("latin-1")}
+    with site.serving() as client:
+        answer = client.get("/views", headers=header)
+        assert answer.status_code == 401
+        assert secret not in answer.text
+        with pytest.raises(websockets.InvalidStatus) as caught:
+            connect(ws(client, "/topics/loose"))
+        assert caught.value.response.status_code == 401
+        address = ws(client, "/topics/access")
+        with connect(address, additional_headers=bearer(secret)) as socket:
+            assert "/0" in str(socket.recv(5))
+
+
+def test_nothing_secret_is_logged(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    logging.getLogger("uvicorn").setLevel(logging.DEBUG)
+    secret = tokens_of(site).add("one", ["read"])
+    with site.serving(**bearer(secret)) as client:
+        client.get("/views/sales", params={"where": "url=hush-hush"})
+        client.post("/topics/access", json={"url": "hush-hush"})
+        client.get("/views", headers=bearer("hush-hush"))
+        with pytest.raises(websockets.InvalidStatus):
+            connect(ws(client, "/nope?where=hush-hush"))
+    ours = "\n".join(each.getMessage() for each in caplog.records if each.name.split(".")[0] in ("penstock", "uvicorn"))
+    assert secret not in ours
+    assert "hush-hush" not in ours
+
+
+@pytest.mark.parametrize("path", ["/views", "/views/sales?format=csv", "/topics/access", "/nope", "/docs", "/metrics"])
+def test_no_answer_can_be_taken_for_a_page_with_scripts(client: httpx.Client, path: str) -> None:
+    client.post("/topics/access", json={"url": "<script>alert(1)</script>"})
+    answer = client.get(path)
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["content-type"].startswith("text/html") == (path == "/docs")
+    assert "server" not in answer.headers
+
+
+def test_a_failure_of_ours_is_told_without_a_traceback(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from penstock.log.log import Log
+
+    monkeypatch.setattr(Log, "topics", lambda *given, **named: 1 / 0)
+    answer = client.get("/topics")
+    assert answer.status_code == 500
+    assert answer.json()["error"]["kind"] == "Failure"
+    assert "ZeroDivision" not in answer.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_database_that_is_away_is_no_failure_of_the_service(site: Site) -> None:
+    from dataclasses import replace
+
+    from penstock.settings import ViewsSettings
+
+    away = replace(site.settings, views=ViewsSettings(url="postgresql://user:hush-hush@127.0.0.1:1/views"))
+    with replace(site, settings=away).serving() as client:
+        answer = client.get("/views")
+        assert (answer.status_code, answer.json()["error"]["is_retryable"]) == (503, True)
+        assert "127.0.0.1" not in answer.text
+        assert client.get("/ready").status_code == 503
+        assert client.get("/health").status_code == 200
+        assert client.get("/topics").status_code == 200
+
+
+def test_wrong_methods_and_paths_are_told_in_words(client: httpx.Client) -> None:
+    answer = client.put("/topics/loose", json={})
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
+    assert client.get("/nope").json()["error"]["details"] == ["what can be asked for: /docs or /openapi.json"]

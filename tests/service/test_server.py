@@ -1,0 +1,56 @@
+"""The service is open to this machine alone, unless there are tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from penstock.errors import ServeRefused
+from penstock.service.server import listening, serving
+from penstock.service.tokens import Tokens
+from tests.service.site import Site
+
+
+def elsewhere(site: Site, host: str) -> Site:
+    return replace(site, settings=replace(site.settings, serve=replace(site.settings.serve, host=host)))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_nobody_else_is_served_without_a_token(site: Site, host: str) -> None:
+    with (
+        pytest.raises(ServeRefused, match="penstock serve token add") as caught,
+        listening(elsewhere(site, host).settings),
+    ):
+        pass
+    assert caught.value.address == f"{host}:0"
+
+
+def test_with_a_token_others_are_served(site: Site) -> None:
+    secret = Tokens(site.settings.serve.tokens_path).add("one", ["read"])
+    with serving(elsewhere(site, "0.0.0.0").settings) as url:
+        address = url.replace("0.0.0.0", "127.0.0.1")
+        assert httpx.get(f"{address}/views").status_code == 401
+        assert httpx.get(f"{address}/views", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2"])
+def test_this_machine_needs_no_token(site: Site, host: str) -> None:
+    with elsewhere(site, host).serving() as client:
+        assert client.get("/views").status_code == 200
+
+
+def test_a_port_that_is_taken_is_told_in_words(site: Site) -> None:
+    with listening(site.settings) as listener:
+        taken = site.limited(port=listener.getsockname()[1])
+        with pytest.raises(ServeRefused, match="Address already in use"), listening(taken.settings):
+            pass
+
+
+def test_a_host_that_nobody_knows_is_told_in_words(site: Site) -> None:
+    with (
+        pytest.raises(ServeRefused, match="nothing is known as"),
+        listening(elsewhere(site, "no.such.invalid").settings),
+    ):
+        pass

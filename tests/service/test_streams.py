@@ -1,0 +1,185 @@
+"""Records and changes as they come, by server-sent events and WebSockets; both go on where a listener left off."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+import websockets
+from websockets.sync.client import ClientConnection, connect
+
+from penstock.service import streams
+from penstock.service.server import serving
+from tests.service.site import Site, publish_changes
+
+STREAM = {"Accept": "text/event-stream"}
+
+
+class Listener:
+    """Server-sent events, as a browser reads them."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        assert answer.headers["content-type"].startswith("text/event-stream"), answer.read()
+        self._lines = answer.iter_lines()
+
+    def next(self) -> dict[str, str]:
+        """The next event; comments are passed over. Empty if the stream has ended."""
+        found: dict[str, str] = {}
+        for line in self._lines:
+            name, _, value = line.partition(": ")
+            if not line and found:
+                break
+            if name:
+                found[name] = value
+        return found
+
+    def records(self, count: int) -> list[dict[str, Any]]:
+        return [json.loads(self.next()["data"]) for _ in range(count)]
+
+
+@contextmanager
+def listening(client: httpx.Client, path: str, **headers: str) -> Iterator[Listener]:
+    with client.stream("GET", path, headers={**STREAM, **headers}) as answer:
+        yield Listener(answer)
+
+
+def socket(client: httpx.Client, path: str) -> ClientConnection:
+    return connect(str(client.base_url).rstrip("/").replace("http", "ws", 1) + path)
+
+
+def post(client: httpx.Client, *numbers: int) -> None:
+    body = "\n".join(json.dumps({"n": number}) for number in numbers)
+    assert client.post("/topics/loose", content=body, headers={"Content-Type": "application/x-ndjson"}).is_success
+
+
+def test_a_listener_gets_what_is_there_and_what_comes(client: httpx.Client) -> None:
+    with listening(client, "/topics/access?from=8") as listener:
+        assert [each["offset"] for each in listener.records(2)] == [8, 9]
+        client.post("/topics/access", json={"url": "/new"})
+        event = listener.next()
+        assert (event["id"], event["event"], json.loads(event["data"])["event"]["url"]) == ("0=11", "record", "/new")
+
+
+def test_a_listener_that_comes_back_misses_nothing_and_sees_nothing_twice(client: httpx.Client) -> None:
+    post(client, *range(30))
+    with listening(client, "/topics/loose") as listener:
+        events = [listener.next() for _ in range(11)]
+    with listening(client, "/topics/loose?from=latest", **{"Last-Event-ID": events[-1]["id"]}) as listener:
+        events += [listener.next() for _ in range(19)]
+    assert sorted(json.loads(each["data"])["event"]["n"] for each in events) == list(range(30))
+
+
+def test_a_socket_gets_what_is_there_and_what_comes_and_can_come_back(client: httpx.Client) -> None:
+    post(client, 0, 1, 2, 3)
+    with socket(client, "/topics/loose") as listener:
+        listener.send("is ignored")
+        seen = [json.loads(listener.recv(5)) for _ in range(3)]
+    with socket(client, f"/topics/loose?from={seen[-1]['id']}") as listener:
+        seen.append(json.loads(listener.recv(5)))
+        post(client, 4)
+        seen.append(json.loads(listener.recv(5)))
+    assert [each["event"]["n"] for each in sorted(seen, key=lambda each: int(each["event"]["n"]))] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("kind", ["page", "events", "socket"])
+def test_changes_of_a_view_say_what_was_what_is_and_as_of_when(client: httpx.Client, site: Site, kind: str) -> None:
+    with site.log() as log:
+        publish_changes(log, range(3))
+    if kind == "page":
+        found = client.get("/views/sales/changes?from=1").json()["records"]
+    elif kind == "events":
+        with listening(client, "/views/sales/changes", **{"Last-Event-ID": "0=1"}) as listener:
+            found = listener.records(2)
+    else:
+        with socket(client, "/views/sales/changes?from=0=1") as listening_socket:
+            found = [json.loads(listening_socket.recv(5)) for _ in range(2)]
+    assert [each["key"] for each in found] == [["1"], ["2"]]
+    assert (found[0]["operation"], found[0]["before"], found[0]["after"]["hits"]) == ("insert", None, 9)
+    assert found[0]["as_of"] == {"clock": "2026-01-01T12:00:00Z", "offsets": {"access": {"0": 1}}}
+    assert found[0]["id"] == "0=2"
+
+
+def test_a_view_without_a_changelog_says_what_to_add(client: httpx.Client) -> None:
+    for headers in ({}, STREAM):
+        answer = client.get("/views/total/changes", headers=headers)
+        assert answer.status_code == 409
+        assert 'changelog="total.changes"' in " ".join(answer.json()["error"]["details"])
+    with pytest.raises(websockets.InvalidStatus) as caught, socket(client, "/views/total/changes"):
+        pass
+    assert caught.value.response.status_code == 409
+    assert b"total.changes" in (caught.value.response.body or b"")
+
+
+@pytest.mark.parametrize(("path", "status"), [("/topics/nope", 404), ("/topics/access?from=0=99", 410), ("/nope", 403)])
+def test_a_socket_that_cannot_begin_is_refused_with_a_status(client: httpx.Client, path: str, status: int) -> None:
+    with pytest.raises(websockets.InvalidStatus) as caught, socket(client, path):
+        pass
+    assert caught.value.response.status_code in (status, 404)
+
+
+def test_a_topic_that_is_deleted_ends_its_streams_with_the_reason(client: httpx.Client, site: Site) -> None:
+    post(client, 1)
+    with listening(client, "/topics/loose") as listener, socket(client, "/topics/loose") as other:
+        listener.records(1)
+        other.recv(5)
+        with site.log() as log:
+            log.delete("loose")
+        event = listener.next()
+        assert event["event"] == "error"
+        assert "deleted" in json.loads(event["data"])["error"]["message"]
+        assert "deleted" in json.loads(other.recv(5))["error"]["message"]
+        assert listener.next() == {}
+
+
+def test_a_silent_topic_sends_signs_of_life(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "ALIVE_SECONDS", 0.05)
+    with client.stream("GET", "/topics/loose", headers=STREAM) as answer:
+        found = [line for line, _ in zip(answer.iter_lines(), range(8), strict=False)]
+    assert found.count(": alive") >= 2
+
+
+def test_no_more_streams_than_allowed(site: Site) -> None:
+    with site.limited(streams_max=2).serving() as client:
+        with listening(client, "/topics/loose"), socket(client, "/topics/loose"):
+            answer = client.get("/topics/loose", headers=STREAM)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+            assert client.get("/topics/loose?wait=1").status_code == 503
+            with pytest.raises(websockets.InvalidStatus) as caught, socket(client, "/topics/loose"):
+                pass
+            assert caught.value.response.status_code == 503
+        for _ in range(100):  # They count until the service has noticed that they are gone.
+            if client.get("/topics/loose?wait=0.1").status_code == 200:
+                break
+            time.sleep(0.05)
+        else:
+            pytest.fail("streams that are gone still count")
+
+
+def test_a_service_that_stops_ends_streams_and_long_polls_at_once(site: Site) -> None:
+    ended: list[float] = []
+
+    def listen(url: str) -> None:
+        with httpx.Client(base_url=url) as client, listening(client, "/topics/loose") as listener:
+            assert listener.next() == {}
+        ended.append(time.monotonic())
+
+    def poll(url: str) -> None:
+        assert httpx.get(f"{url}/topics/loose?wait=20", timeout=30).json()["records"] == []
+        ended.append(time.monotonic())
+
+    with serving(site.settings) as url:
+        waiting = [threading.Thread(target=each, args=[url]) for each in (listen, poll)]
+        for each in waiting:
+            each.start()
+        time.sleep(1)
+        stopped = time.monotonic()
+    for each in waiting:
+        each.join()
+    assert len(ended) == 2
+    assert max(ended) - stopped < 5

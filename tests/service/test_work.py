@@ -1,0 +1,79 @@
+"""Blocking work is bounded: in threads, in what may wait, and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import httpx
+import pytest
+import sqlalchemy as sa
+
+from penstock.errors import RequestRefused
+from penstock.service.work import WAITING_PER_THREAD, Work, limited
+from penstock.views.store import Store, open_store
+from tests.service.site import Site
+
+FOR_EVER = {
+    "sqlite": "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n",
+    "postgresql": "SELECT pg_sleep(60)",
+}
+
+
+def test_what_takes_too_long_is_not_waited_for_and_its_thread_counts_until_it_ends() -> None:
+    work, release = Work(1, 0.2), threading.Event()
+
+    async def ask() -> None:
+        with pytest.raises(RequestRefused, match=r"within 0\.2 s") as caught:
+            await work.run(release.wait)
+        assert (caught.value.status, caught.value.is_retryable) == (503, True)
+        with pytest.raises(RequestRefused):
+            await work.run(lambda: None)  # The only thread is still busy.
+        release.set()
+        await asyncio.sleep(0.1)
+        assert await work.run(lambda: 7) == 7
+
+    asyncio.run(ask())
+    work.close()
+
+
+def test_more_than_can_wait_is_told_to_come_back() -> None:
+    work, release = Work(1, 5), threading.Event()
+
+    async def ask() -> None:
+        waiting = [asyncio.create_task(work.run(release.wait)) for _ in range(1 + WAITING_PER_THREAD)]
+        await asyncio.sleep(0)
+        with pytest.raises(RequestRefused, match="more is asked"):
+            await work.run(lambda: None)
+        release.set()
+        await asyncio.gather(*waiting)
+        assert await work.run(lambda: 7) == 7
+
+    asyncio.run(ask())
+    work.close()
+
+
+def test_a_statement_without_end_is_broken_off_and_the_next_one_is_not(url: str) -> None:
+    with open_store(url) as store:
+        began = time.monotonic()
+        with pytest.raises(RequestRefused, match="the database found no answer"):
+            run(store, FOR_EVER[url.partition(":")[0]], 0.3)
+        assert time.monotonic() - began < 5
+        assert run(store, "SELECT 1", 0.3) == 1
+
+
+def run(store: Store, statement: str, seconds: float) -> object:
+    with store.snapshot() as snapshot, limited(snapshot, seconds):
+        return snapshot.connection.execute(sa.text(statement)).scalar()
+
+
+def test_a_slow_request_is_answered_with_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.log.log import Log
+
+    monkeypatch.setattr(Log, "topics", lambda *given, **named: time.sleep(2))
+    with site.limited(request_timeout="300ms").serving() as client:
+        answer = client.get("/topics")
+        assert isinstance(answer, httpx.Response)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert client.get("/health").status_code == 200
