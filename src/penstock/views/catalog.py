@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -32,7 +33,17 @@ _DROPPED = "dropped"
 _G, _V = GENERATIONS.c, VIEWS.c
 _NUMBERED = (_G.pipeline, _G.set_name, _G.number)
 
-# Built once: this runs in every step.
+# Built once: these run in every step, and for every row that somebody asks for.
+_FIND = (
+    select(GENERATIONS)
+    .join(VIEWS, and_(_V.pipeline == _G.pipeline, _V.set_name == _G.set_name, _V.number == _G.number))
+    .where(_V.view_name == bindparam("view"), _G.state != _DROPPED)
+)
+_VIEWS_OF = (
+    select(VIEWS)
+    .where(_V.pipeline == bindparam("of"), _V.set_name == bindparam("set"), _V.number == bindparam("nr"))
+    .order_by(_V.position)
+)
 _SET_FENCE = (
     update(GENERATIONS)
     .where(
@@ -166,15 +177,13 @@ class Catalog:
 
         UnknownView names the nearest of those that are there.
         """
-        place = and_(_V.pipeline == _G.pipeline, _V.set_name == _G.set_name, _V.number == _G.number)
-        keys = select(*_NUMBERED).join(VIEWS, place).where(_V.view_name == name)
-        if pipeline is not None:
-            keys = keys.where(_G.pipeline == pipeline)
-        found = [self.read_generation(*key) for key in self._connection.execute(keys).all()]
-        there = [each for each in found if each is not None]
+        found = self._connection.execute(_FIND, {"view": name}).all()
+        there = [row for row in found if pipeline in (None, row.pipeline)]
         if not there:
             raise UnknownView(name, self.view_names(pipeline))
-        return max(there, key=lambda each: (each.state == "live", _switched(each), each.created_us, each.number))
+        best = max(there, key=lambda row: (row.state == "live", row.switched_us or 0, row.created_us, row.number))
+        views = self._connection.execute(_VIEWS_OF, {"of": best.pipeline, "set": best.set_name, "nr": best.number})
+        return _generation(best, {row.view_name: _from_row(row) for row in views})
 
     def view_names(self, pipeline: str | None = None) -> list[str]:
         """The names of all views, of one pipeline if given."""
@@ -334,22 +343,23 @@ class Catalog:
             select(VIEWS).join(GENERATIONS, place).where(*wanted).order_by(_V.position)
         ):
             views.setdefault((row.pipeline, row.set_name, row.number), {})[row.view_name] = _from_row(row)
-        return [
-            Generation(
-                row.pipeline,
-                row.set_name,
-                row.number,
-                row.state,
-                Fence.from_json(row.fence),
-                views.get((row.pipeline, row.set_name, row.number), {}),
-                {name: Counters(*numbers) for name, numbers in json.loads(row.counters).items()},
-                row.created_us,
-                row.switched_us,
-                row.retired_us,
-                row.beneath,
-            )
-            for row in rows
-        ]
+        return [_generation(row, views.get((row.pipeline, row.set_name, row.number), {})) for row in rows]
+
+
+def _generation(row: Row[Any], views: Mapping[str, KnownView]) -> Generation:
+    return Generation(
+        row.pipeline,
+        row.set_name,
+        row.number,
+        row.state,
+        Fence.from_json(row.fence),
+        views,
+        {name: Counters(*numbers) for name, numbers in json.loads(row.counters).items()},
+        row.created_us,
+        row.switched_us,
+        row.retired_us,
+        row.beneath,
+    )
 
 
 def _switched(generation: Generation) -> int:
@@ -382,11 +392,16 @@ def _to_row(view: KnownView) -> dict[str, Any]:
 
 
 def _from_row(row: Row[Any]) -> KnownView:
-    description = json.loads(row.description)
+    return _parsed(row.view_name, row.fingerprint, row.description, bytes(row.arrow_schema))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(name: str, fingerprint: str, text: str, schema: bytes) -> KnownView:
+    description = json.loads(text)
     return KnownView(
-        row.view_name,
-        row.fingerprint,
-        pa.ipc.read_schema(pa.py_buffer(row.arrow_schema)),
+        name,
+        fingerprint,
+        pa.ipc.read_schema(pa.py_buffer(schema)),
         description["kept"],
         None if description["key"] is None else tuple(description["key"]),
         description["tables"],
