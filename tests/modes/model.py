@@ -93,7 +93,7 @@ class Question:
 
     compute: Callable[[Mapping[str, pa.Table]], pa.Table]
 
-    def ask(self, frames: Mapping[str, Frame], *, in_one_task: bool = False) -> Frame:  # noqa: ARG002
+    def ask(self, frames: Mapping[str, Frame], *, in_one_task: bool = False) -> Frame:
         return Frame(lambda: self.compute({name: frame.answer() for name, frame in frames.items()}))
 
 
