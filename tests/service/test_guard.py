@@ -64,6 +64,7 @@ def test_origins_that_are_allowed_can_read_and_post(site: Site) -> None:
         assert (before.status_code, before.headers["access-control-allow-origin"]) == (200, origin)
         answer = client.get("/views", headers={"Origin": origin})
         assert answer.headers["access-control-allow-origin"] == origin
+        assert client.get("/views/nope", headers={"Origin": origin}).headers["access-control-allow-origin"] == origin
         assert client.get("/views", headers={"Origin": "https://evil.example"}).status_code == 403
 
 
@@ -118,6 +119,22 @@ def test_what_is_no_token_opens_nothing(site: Site, given: str) -> None:
         address = ws(client, "/topics/access")
         with connect(address, additional_headers=bearer(secret)) as socket:
             assert "/0" in str(socket.recv(5))
+
+
+def test_a_file_of_tokens_that_others_may_read_shuts_everybody_out(client: httpx.Client, site: Site) -> None:
+    secret = tokens_of(site).add("one", ["read"])
+    assert client.get("/views", headers=bearer(secret)).status_code == 200
+    site.settings.serve.tokens_path.chmod(0o644)
+    site.settings.serve.tokens_path.touch()
+    answer = client.get("/views", headers=bearer(secret))
+    assert answer.status_code == 503
+    assert str(site.folder) not in answer.text
+
+
+def test_all_bodies_together_are_bounded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.service.guard.BODIES_MAX", 0)
+    with site.serving() as client:
+        assert client.post("/topics/loose", json={"n": 1}).status_code == 503
 
 
 def test_nothing_secret_is_logged(site: Site, caplog: pytest.LogCaptureFixture) -> None:

@@ -191,6 +191,17 @@ def test_an_answer_has_no_more_rows_than_the_service_allows(site: Site) -> None:
         assert answer["next"]
 
 
+def test_pages_of_very_large_rows_end_early_and_miss_none(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.service.rows.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("penstock.service.rows.PAGE_BYTES_MAX", 1000)
+    store_sales(site, [sale(number, url="x" * 800) for number in range(8)])
+    with site.serving() as client:
+        first = client.get("/views/sales").json()
+        assert [row["hits"] for row in first["rows"]] == [10, 9]
+        second = client.get("/views/sales", params={"page": first["next"]}).json()
+        assert [row["hits"] for row in second["rows"]] == [8, 7]
+
+
 def test_readers_see_one_generation_or_the_other_while_views_are_switched(any_site: Site) -> None:
     is_done = threading.Event()
     seen: list[tuple[int, set[int]]] = []

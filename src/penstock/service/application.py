@@ -32,19 +32,19 @@ _SENT = ["authorization", "content-type", "idempotency-key", "last-event-id"]
 
 def application(service: Service) -> ASGIApp:
     """The service as an ASGI application."""
-    app = routes(service)
     origins = _listed(service.settings.cors_origins)
-    inner: ASGIApp = app
-    if origins:
-        inner = CORSMiddleware(
-            app,
-            allow_origins=origins,
-            allow_methods=["GET", "POST"],
-            allow_headers=_SENT,
-            expose_headers=["Penstock-As-Of", "Penstock-Next"],
-        )
-    hosts = _listed(service.settings.allowed_hosts)
-    return Guard(inner, service, [*hosts, service.settings.host, f"[{service.settings.host}]"], origins)
+    hosts = [*_listed(service.settings.allowed_hosts), service.settings.host, f"[{service.settings.host}]"]
+    guarded = Guard(routes(service), service, hosts, origins)
+    if not origins:
+        return guarded
+    # Around the guard: a page that may ask may also read why it was refused.
+    return CORSMiddleware(
+        guarded,
+        allow_origins=origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=_SENT,
+        expose_headers=["Penstock-As-Of", "Penstock-Next"],
+    )
 
 
 def routes(service: Service) -> FastAPI:

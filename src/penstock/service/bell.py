@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -71,7 +72,10 @@ class Bell:
     def _run(self) -> None:
         assert self._loop is not None
         while not self.is_stopping:
-            changed = set(self._wakeup.wait(LOOK_SECONDS)) | self._take_over()
+            began = time.monotonic()
+            changed: set[Path] | None = set(self._wakeup.wait(LOOK_SECONDS)) | self._take_over()
+            if not changed and time.monotonic() - began >= LOOK_SECONDS:
+                changed = None
             try:
                 self._loop.call_soon_threadsafe(self._ring, changed)
             except RuntimeError:  # The loop is closed: nobody waits any more.
@@ -93,5 +97,5 @@ class Bell:
 
     def _ring(self, changed: set[Path] | None) -> None:
         for rung, paths in self._waiters.items():
-            if not changed or paths & changed:  # Nothing in particular: everybody looks.
+            if changed is None or paths & changed:  # None: everybody looks.
                 rung.set()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
@@ -19,12 +20,15 @@ from penstock.service.answers import JSON, dumps
 from penstock.service.problems import headers_of, problem_of
 from penstock.service.service import Service
 from penstock.service.tokens import Right
+from penstock.service.work import busy
 
 OPEN = ("/health", "/ready")
 """What needs no token: it says nothing but that all is well."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 PIECE_BYTES = 64 << 10
 """An answer is sent in pieces of this size, so that a client has the time for each that the settings give it."""
+BODIES_MAX = 16
+"""So many bodies of the largest size may be in memory at once, or more that are smaller."""
 SAFE = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
@@ -42,20 +46,24 @@ class Guard:
         self._service = service
         self._hosts = {each.lower() for each in (*LOOPBACK, *hosts)}
         self._origins = {each.lower() for each in origins}
+        self._held = _Held(BODIES_MAX * service.settings.body_bytes_max)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         answer = _Answer(scope, send, self._service)
+        body = _Bounded(receive, self._service.settings.body_bytes_max, self._held)
         try:
             self._admit(scope)
-            await self._app(scope, _Bounded(receive, self._service.settings.body_bytes_max), answer)
+            await self._app(scope, body, answer)
         except ClientDisconnect:
             return
         except Exception as error:
             if not answer.is_complete:
                 await answer.fail(error)
+        finally:
+            body.let_go()
 
     def _admit(self, scope: Scope) -> None:
         """Raises RequestRefused unless the request may go on."""
@@ -77,8 +85,7 @@ class Guard:
         length = headers.get("content-length", "")
         if length.isascii() and length.isdigit() and len(length) < 19:
             _check_size(int(length), self._service.settings.body_bytes_max)
-        is_preflight = scope["type"] == "http" and scope["method"] == "OPTIONS" and origin is not None
-        if not is_preflight and scope["path"] not in OPEN:
+        if scope["path"] not in OPEN:
             self._check_token(scope, headers)
 
     def _check_token(self, scope: Scope, headers: Headers) -> None:
@@ -122,20 +129,37 @@ def _check_size(size: int, most: int) -> None:
         )
 
 
-class _Bounded:
-    """What comes from the client, up to so many bytes."""
+@dataclass
+class _Held:
+    """How much of the bodies of all requests is in memory."""
 
-    def __init__(self, receive: Receive, most: int) -> None:
+    most: int
+    bytes: int = 0
+
+
+class _Bounded:
+    """What comes from the client, up to so many bytes, and up to so many over all clients."""
+
+    def __init__(self, receive: Receive, most: int, held: _Held) -> None:
         self._receive = receive
         self._most = most
         self._bytes = 0
+        self._held = held
 
     async def __call__(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request":
-            self._bytes += len(message.get("body", b""))
+            size = len(message.get("body", b""))
+            self._bytes += size
+            self._held.bytes += size
             _check_size(self._bytes, self._most)
+            if self._held.bytes > self._held.most:
+                raise busy("more is being sent than fits into memory")
         return message
+
+    def let_go(self) -> None:
+        """The request is over."""
+        self._held.bytes -= self._bytes
 
 
 class _Answer:

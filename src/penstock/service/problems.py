@@ -85,7 +85,7 @@ def document(error: PenstockError) -> dict[str, Any]:
     first, *rest = str(error).splitlines()
     found = _document(type(error).__name__, first, [line.strip() for line in rest], is_retryable=error.is_retryable)
     if isinstance(error, EventsRefused):
-        found["details"] = found["details"][:1] + ["nothing was stored; send the others without them"]
+        found["details"] = [*found["details"][:1], "nothing was stored; send the others without them"]
         found["rejected"] = [
             {"index": index, "column": column, "reason": reason} for index, column, reason in error.rejected
         ]

@@ -46,6 +46,9 @@ _PAGE_TYPES: dict[str, type] = {
     "timestamp": datetime,
     "date": date,
 }
+ROWS_AT_ONCE = 200
+PAGE_BYTES_MAX = 16 << 20
+"""A page ends early once it is larger than this; the rest of its rows are on the next."""
 _PAGE_HINT = "expected: what the answer before it gave as `next`, and everything else as it was asked for there"
 
 
@@ -97,11 +100,23 @@ def read_rows(snapshot: Snapshot, view: StoredView, wanted: Wanted) -> Found:
     sorting = [(each.desc() if is_down else each.asc()).nulls_last() for each, is_down, _ in order]
     lines = snapshot.connection.execute(statement.order_by(*sorting, source.c[KEY]).limit(wanted.limit + 1)).all()
     has_more, lines = len(lines) > wanted.limit, lines[: wanted.limit]
-    keys = pa.array([bytes(line[0]) for line in lines], pa.binary(16))
-    rows = snapshot.read(view.table, In(KEY, keys)) if len(keys) else view.table.schema.empty_table()
-    rows = rows.take(pc.index_in(keys, value_set=rows.column(KEY).combine_chunks()))
+    rows = _rows_of(snapshot, view, [bytes(line[0]) for line in lines])
+    if rows.num_rows < len(lines):
+        has_more, lines = True, lines[: rows.num_rows]
     following = _packed(wanted, lines[-1][1:], bytes(lines[-1][0])) if has_more else None
     return Found(view, rows.select(view.known.schema.names), following)
+
+
+def _rows_of(snapshot: Snapshot, view: StoredView, keys: list[bytes]) -> pa.Table:
+    """The rows with these keys, in their order; the first of them only, if they are very large."""
+    found = [view.table.schema.empty_table()]
+    for start in range(0, len(keys), ROWS_AT_ONCE):
+        wanted = pa.array(keys[start : start + ROWS_AT_ONCE], pa.binary(16))
+        rows = snapshot.read(view.table, In(KEY, wanted))
+        found.append(rows.take(pc.index_in(wanted, value_set=rows.column(KEY).combine_chunks())))
+        if sum(each.nbytes for each in found) > PAGE_BYTES_MAX:
+            break
+    return pa.concat_tables(found)
 
 
 Ordered = list[tuple[sa.ColumnElement[Any], bool, Physical]]
