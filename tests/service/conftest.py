@@ -34,6 +34,14 @@ def client(site: Site) -> Iterator[httpx.Client]:
         yield served
 
 
+@pytest.fixture(scope="module")
+def steady_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """One service for tests that change nothing, or nothing that others look at."""
+    folder = tmp_path_factory.mktemp("site")
+    with make_site(folder, f"sqlite:{folder}/views.db").serving() as served:
+        yield served
+
+
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services)])
 def shared_client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """One service over each kind of database, for tests that change nothing."""

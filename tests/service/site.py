@@ -133,6 +133,29 @@ def store_sales(site: Site, rows: list[dict[str, Any]], *, seen: int = 8) -> Non
                 tx.drop(dropped)
 
 
+def lay_on_top(site: Site, rows: list[dict[str, Any]]) -> None:
+    """A speed part with these rows, on top of what is live: as lambda keeps a view."""
+    table = pa.Table.from_pylist(rows, schema=SALES)
+    with (
+        open_store(site.settings.views.url) as store,
+        own(store.engine, "web") as owner,
+        store.transaction(owner) as tx,
+    ):
+        catalog = Catalog(tx.connection)
+        lower = catalog.live("web", "sales")
+        assert lower is not None
+        known = []
+        for name, view in lower.views.items():
+            schema = pa.schema([("_key", pa.binary(16)), *view.schema])
+            place = StoredTable(f"{name}__2", schema, ("_key",), beneath=StoredTable(f"{name}__1", schema, ("_key",)))
+            tx.create(place)
+            if name == "sales":
+                tx.upsert(place, table.append_column("_key", key_hashes(table, KEY)))
+            known.append(replace(view, tables={"rows": place.name}))
+        made = catalog.new_generation("web", "sales", known, beneath=lower)
+        catalog.switch(catalog.set_fence(made, Fence({"access": {0: 10}}, us(NOON + 9 * MINUTE))))
+
+
 def change(number: int) -> dict[str, Any]:
     """A record of the changelog: a row that came."""
     fence = Fence({"access": {0: number}}, us(NOON))

@@ -27,6 +27,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield schemathesis.openapi.from_url(f"{client.base_url}/openapi.json")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "path", "mode"),
     [

@@ -123,7 +123,8 @@ def test_the_second_request_of_a_connection_has_the_same_limits(slow: httpx.Clie
         assert time.monotonic() - began < 4
 
 
-@pytest.mark.parametrize("kind", ["events", "rows"])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["events", "records"])
 def test_a_client_that_does_not_read_is_cut_off_and_nothing_is_buffered_for_it(site: Site, kind: str) -> None:
     with site.log() as log, log.topic("access").producer() as producer:
         for number in range(40):
@@ -136,6 +137,7 @@ def test_a_client_that_does_not_read_is_cut_off_and_nothing_is_buffered_for_it(s
         assert len(rest(connection)) < 20 << 20
 
 
+@pytest.mark.long
 def test_a_socket_that_does_not_read_is_cut_off(site: Site) -> None:
     with site.log() as log, log.topic("access").producer() as producer:
         for number in range(40):

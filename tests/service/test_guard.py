@@ -36,22 +36,24 @@ def test_known_names_are_answered(site: Site, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "", "localhost:x", "evil.example:8750"])
-def test_a_name_that_was_pointed_here_is_not_answered(client: httpx.Client, host: str) -> None:
-    answer = client.get("/views", headers={"Host": host})
+def test_a_name_that_was_pointed_here_is_not_answered(steady_client: httpx.Client, host: str) -> None:
+    answer = steady_client.get("/views", headers={"Host": host})
     assert answer.status_code == 421
     assert "allowed_hosts" in answer.json()["error"]["details"][0]
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example"])
-def test_pages_of_other_origins_can_do_nothing(client: httpx.Client, site: Site, origin: str) -> None:
+def test_pages_of_other_origins_can_do_nothing(steady_client: httpx.Client, origin: str) -> None:
     headers = {"Origin": origin}
-    assert client.get("/views", headers=headers).status_code == 403
-    assert client.post("/topics/loose", json={"n": 1}, headers=headers).status_code == 403
-    assert client.options("/views", headers={**headers, "Access-Control-Request-Method": "GET"}).status_code == 403
+    assert steady_client.get("/views", headers=headers).status_code == 403
+    assert steady_client.post("/topics/loose", json={"n": 1}, headers=headers).status_code == 403
+    assert (
+        steady_client.options("/views", headers={**headers, "Access-Control-Request-Method": "GET"}).status_code == 403
+    )
     with pytest.raises(websockets.InvalidStatus) as caught:
-        connect(ws(client, "/topics/loose"), origin=Origin(origin))
+        connect(ws(steady_client, "/topics/loose"), origin=Origin(origin))
     assert caught.value.response.status_code == 403
-    assert not [name for name in client.get("/views").headers if name.startswith("access-control")]
+    assert not [name for name in steady_client.get("/views").headers if name.startswith("access-control")]
 
 
 def test_origins_that_are_allowed_can_read_and_post(site: Site) -> None:
@@ -153,9 +155,9 @@ def test_nothing_secret_is_logged(site: Site, caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize("path", ["/views", "/views/sales?format=csv", "/topics/access", "/nope", "/docs", "/metrics"])
-def test_no_answer_can_be_taken_for_a_page_with_scripts(client: httpx.Client, path: str) -> None:
-    client.post("/topics/access", json={"url": "<script>alert(1)</script>"})
-    answer = client.get(path)
+def test_no_answer_can_be_taken_for_a_page_with_scripts(steady_client: httpx.Client, path: str) -> None:
+    steady_client.post("/topics/access", json={"url": "<script>alert(1)</script>"})
+    answer = steady_client.get(path)
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert answer.headers["cache-control"] == "no-store"
@@ -191,7 +193,7 @@ def test_a_database_that_is_away_is_no_failure_of_the_service(site: Site) -> Non
         assert client.get("/topics").status_code == 200
 
 
-def test_wrong_methods_and_paths_are_told_in_words(client: httpx.Client) -> None:
-    answer = client.put("/topics/loose", json={})
+def test_wrong_methods_and_paths_are_told_in_words(steady_client: httpx.Client) -> None:
+    answer = steady_client.put("/topics/loose", json={})
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
-    assert client.get("/nope").json()["error"]["details"] == ["what can be asked for: /docs or /openapi.json"]
+    assert steady_client.get("/nope").json()["error"]["details"] == ["what can be asked for: /docs or /openapi.json"]

@@ -105,20 +105,22 @@ def test_changes_of_a_view_say_what_was_what_is_and_as_of_when(client: httpx.Cli
     assert found[0]["id"] == "0=2"
 
 
-def test_a_view_without_a_changelog_says_what_to_add(client: httpx.Client) -> None:
+def test_a_view_without_a_changelog_says_what_to_add(steady_client: httpx.Client) -> None:
     for headers in ({}, STREAM):
-        answer = client.get("/views/total/changes", headers=headers)
+        answer = steady_client.get("/views/total/changes", headers=headers)
         assert answer.status_code == 409
         assert 'changelog="total.changes"' in " ".join(answer.json()["error"]["details"])
-    with pytest.raises(websockets.InvalidStatus) as caught, socket(client, "/views/total/changes"):
+    with pytest.raises(websockets.InvalidStatus) as caught, socket(steady_client, "/views/total/changes"):
         pass
     assert caught.value.response.status_code == 409
     assert b"total.changes" in (caught.value.response.body or b"")
 
 
 @pytest.mark.parametrize(("path", "status"), [("/topics/nope", 404), ("/topics/access?from=0=99", 410), ("/nope", 403)])
-def test_a_socket_that_cannot_begin_is_refused_with_a_status(client: httpx.Client, path: str, status: int) -> None:
-    with pytest.raises(websockets.InvalidStatus) as caught, socket(client, path):
+def test_a_socket_that_cannot_begin_is_refused_with_a_status(
+    steady_client: httpx.Client, path: str, status: int
+) -> None:
+    with pytest.raises(websockets.InvalidStatus) as caught, socket(steady_client, path):
         pass
     assert caught.value.response.status_code in (status, 404)
 

@@ -125,15 +125,18 @@ def test_nothing_is_stored_if_one_event_does_not_fit(client: httpx.Client, site:
 
 @pytest.mark.parametrize("body", ["", "[]", "null", "{", "[" * 100_000, '{"n": 1}{"n": 2}', '{"n": NaN}', "\ud800"])
 @pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
-def test_a_body_that_is_no_event_is_refused(client: httpx.Client, body: str, kind: str) -> None:
+def test_a_body_that_is_no_event_is_refused(steady_client: httpx.Client, body: str, kind: str) -> None:
     content = body.encode("utf-8", "surrogatepass")
-    assert client.post("/topics/loose", content=content, headers={"Content-Type": kind}).status_code in (400, 422)
+    assert steady_client.post("/topics/loose", content=content, headers={"Content-Type": kind}).status_code in (
+        400,
+        422,
+    )
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-def test_what_a_form_of_a_foreign_page_could_send_is_refused(client: httpx.Client, kind: str | None) -> None:
+def test_what_a_form_of_a_foreign_page_could_send_is_refused(steady_client: httpx.Client, kind: str | None) -> None:
     headers = {} if kind is None else {"Content-Type": kind}
-    answer = client.post("/topics/loose", content=b'{"n": 1}', headers=headers)
+    answer = steady_client.post("/topics/loose", content=b'{"n": 1}', headers=headers)
     assert answer.status_code == 415
     assert "application/json" in answer.json()["error"]["details"][0]
 
@@ -145,8 +148,8 @@ def test_what_a_form_of_a_foreign_page_could_send_is_refused(client: httpx.Clien
     ("start", "offsets"),
     [("earliest", range(10)), ("latest", []), ("7", [7, 8, 9]), ("0=8", [8, 9]), ("2026-01-01T12:08:00Z", [8, 9])],
 )
-def test_records_are_read_from_any_place_on(client: httpx.Client, start: str, offsets: Any) -> None:
-    answer = client.get("/topics/access", params={"from": start}).json()
+def test_records_are_read_from_any_place_on(steady_client: httpx.Client, start: str, offsets: Any) -> None:
+    answer = steady_client.get("/topics/access", params={"from": start}).json()
     assert [each["offset"] for each in answer["records"]] == list(offsets)
     assert answer["next"] == "0=10"
     assert answer["as_of"] == {"clock": "2026-01-01T12:09:00Z", "offsets": {"0": 10}}
@@ -169,15 +172,15 @@ def test_pages_follow_one_another_over_all_partitions(client: httpx.Client) -> N
     ("start", "status"),
     [("yesterday", 400), ("0=11", 410), ("7=0", 400), ("-1", 400), ("0=", 400), ("9" * 1000, 200), ("0=1,0=2", 200)],
 )
-def test_a_place_that_is_not_there_is_told_in_words(client: httpx.Client, start: str, status: int) -> None:
-    answer = client.get("/topics/access", params={"from": start})
+def test_a_place_that_is_not_there_is_told_in_words(steady_client: httpx.Client, start: str, status: int) -> None:
+    answer = steady_client.get("/topics/access", params={"from": start})
     assert answer.status_code == status
     assert status == 200 or answer.json()["error"]["details"]
 
 
 @pytest.mark.parametrize("name", ["nope", "..", "%2e%2e", "..%2f..%2fetc", "a%00b", "Access", "access%20", "."])
-def test_a_name_that_no_topic_has_is_never_a_path(client: httpx.Client, name: str) -> None:
-    answer = client.get(f"/topics/{name}")
+def test_a_name_that_no_topic_has_is_never_a_path(steady_client: httpx.Client, name: str) -> None:
+    answer = steady_client.get(f"/topics/{name}")
     assert answer.status_code in (404, 200 if name == "." else 404)
     assert "/log" not in answer.text
 
@@ -208,9 +211,9 @@ def test_a_long_poll_is_woken_by_an_append_of_another_process(client: httpx.Clie
     assert time.monotonic() - began < 14
 
 
-def test_a_long_poll_ends_empty_when_nothing_came(client: httpx.Client) -> None:
+def test_a_long_poll_ends_empty_when_nothing_came(steady_client: httpx.Client) -> None:
     began = time.monotonic()
-    assert client.get("/topics/loose", params={"wait": 0.3}).json()["records"] == []
+    assert steady_client.get("/topics/loose", params={"wait": 0.3}).json()["records"] == []
     assert 0.3 <= time.monotonic() - began < 5
 
 

@@ -13,7 +13,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from tests.service.site import ROWS, SALES, Site, sale, store_sales
+from tests.service.site import ROWS, SALES, Site, lay_on_top, sale, store_sales
 
 
 def numbers(client: httpx.Client, **asked: Any) -> list[int]:
@@ -30,8 +30,8 @@ def refused(client: httpx.Client, path: str = "/views/sales", **asked: Any) -> d
     return found
 
 
-def test_every_view_tells_what_it_is_and_how_fresh(client: httpx.Client) -> None:
-    sales, total = client.get("/views").json()["views"]
+def test_every_view_tells_what_it_is_and_how_fresh(steady_client: httpx.Client) -> None:
+    sales, total = steady_client.get("/views").json()["views"]
     assert (sales["view"], sales["key"], sales["rows"], sales["late"]) == ("sales", ["window", "url"], 8, 1)
     assert total["as_of"] == {
         "clock": "2026-01-01T12:07:00Z",
@@ -110,11 +110,11 @@ def test_pages_hold_every_row_once_and_in_order(shared_client: httpx.Client, ord
     assert sorted(found) == list(range(8))
 
 
-def test_all_formats_hold_the_same_rows_and_say_as_of_when(client: httpx.Client) -> None:
+def test_all_formats_hold_the_same_rows_and_say_as_of_when(steady_client: httpx.Client) -> None:
     asked: dict[str, Any] = {"order": "-hits", "limit": 2}
-    as_json = client.get("/views/sales", params=asked)
-    arrow = client.get("/views/sales", params={**asked, "format": "arrow"})
-    text = client.get("/views/sales", params=asked, headers={"Accept": "text/csv"})
+    as_json = steady_client.get("/views/sales", params=asked)
+    arrow = steady_client.get("/views/sales", params={**asked, "format": "arrow"})
+    text = steady_client.get("/views/sales", params=asked, headers={"Accept": "text/csv"})
     rows = pa.ipc.open_stream(arrow.content).read_all()
     assert rows.to_pylist() == ROWS[:2]
     assert json.loads(rows.schema.metadata[b"penstock"])["as_of"] == as_json.json()["as_of"]
@@ -178,10 +178,10 @@ def test_a_page_that_somebody_wrote_themselves_does_no_harm(shared_client: httpx
         assert answer.status_code in (200, 400), (order, answer.text)
 
 
-def test_what_was_misspelt_is_named_with_the_nearest(client: httpx.Client) -> None:
-    assert "did you mean 'hits'?" in refused(client, order="hist")["details"]
-    assert "did you mean 'sales'?" in refused(client, "/views/sale")["details"]
-    assert refused(client, "/views/%00")["kind"] == "UnknownView"
+def test_what_was_misspelt_is_named_with_the_nearest(steady_client: httpx.Client) -> None:
+    assert "did you mean 'hits'?" in refused(steady_client, order="hist")["details"]
+    assert "did you mean 'sales'?" in refused(steady_client, "/views/sale")["details"]
+    assert refused(steady_client, "/views/%00")["kind"] == "UnknownView"
 
 
 def test_an_answer_has_no_more_rows_than_the_service_allows(site: Site) -> None:
@@ -189,6 +189,16 @@ def test_an_answer_has_no_more_rows_than_the_service_allows(site: Site) -> None:
         answer = client.get("/views/sales", params={"limit": 1000}).json()
         assert len(answer["rows"]) == 3
         assert answer["next"]
+
+
+def test_a_batch_part_and_its_speed_part_are_read_as_one(any_site: Site) -> None:
+    lay_on_top(any_site, [sale(3, hits=100), sale(8)])
+    with any_site.serving() as client:
+        answer = client.get("/views/sales", params={"order": "-hits", "limit": 3}).json()
+        assert [row["hits"] for row in answer["rows"]] == [100, 10, 9]
+        assert (answer["as_of"]["offsets"], answer["as_of"]["behind"]) == ({"access": {"0": 10}}, 0)
+        rest = client.get("/views/sales", params={"order": "-hits", "page": answer["next"]}).json()["rows"]
+        assert [row["hits"] for row in rest] == [8, 6, 5, 4, 3, 2]
 
 
 def test_pages_of_very_large_rows_end_early_and_miss_none(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +234,6 @@ def test_readers_see_one_generation_or_the_other_while_views_are_switched(any_si
     assert all(hits == {generation} for generation, hits in seen if generation > 1)
 
 
-def test_a_view_without_any_time_says_what_to_add(client: httpx.Client) -> None:
-    error = refused(client, "/views/total", **{"from": "2026-01-01"})
+def test_a_view_without_any_time_says_what_to_add(steady_client: httpx.Client) -> None:
+    error = refused(steady_client, "/views/total", **{"from": "2026-01-01"})
     assert "by=COLUMN" in error["details"][0]
