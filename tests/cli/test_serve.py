@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -21,20 +23,47 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
-    options = stored(tmp_path).options
+@contextmanager
+def served(folder: Path, options: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A service in a process of its own, and its address."""
     command = [sys.executable, "-m", "penstock.cli", "serve", "--port", "0", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with (
+        (folder / "errors").open("w") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
         assert process.stdout is not None
         first = process.stdout.readline()
         match = re.match(r"serving on (http://127.0.0.1:\d+), described at ", first)
         assert match is not None, first
-        assert httpx.get(f"{match[1]}/views/total").json()["rows"] == [{"hits": 52}]
+        try:
+            yield process, match[1]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
+    with served(tmp_path, stored(tmp_path).options) as (process, url):
+        assert httpx.get(f"{url}/views/total").json()["rows"] == [{"hits": 52}]
         process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
-    assert "Traceback" not in errors
-    assert process.returncode in (0, 130, 143, -signal.SIGTERM)
+        assert process.wait(timeout=20) in (0, 130, 143, -signal.SIGTERM)
+    assert (tmp_path / "errors").read_text() == ""
+
+
+def test_a_retry_after_a_kill_stores_nothing_twice(tmp_path: Path) -> None:
+    options = stored(tmp_path).options
+    answers = []
+    for _ in range(2):
+        with served(tmp_path, options) as (process, url):
+            headers = {"Idempotency-Key": "4711"}
+            answers.append(httpx.post(f"{url}/topics/access", json={"url": "/pay"}, headers=headers).json())
+            process.kill()
+    assert [(each["stored"], each["duplicates"]) for each in answers] == [(1, 0), (0, 1)]
+
+
+def test_libraries_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install 'penstock[serve]'" in fails("serve")
 
 
 def test_tokens_are_made_listed_and_removed() -> None:

@@ -175,13 +175,21 @@ def test_a_service_that_stops_ends_streams_and_long_polls_at_once(site: Site) ->
         assert httpx.get(f"{url}/topics/loose?wait=20", timeout=30).json()["records"] == []
         ended.append(time.monotonic())
 
+    def hear(url: str) -> None:
+        with connect(url.replace("http", "ws", 1) + "/topics/loose") as listener:
+            with pytest.raises(websockets.ConnectionClosed) as caught:
+                listener.recv(30)
+            assert caught.value.rcvd is not None
+            assert caught.value.rcvd.code in (1001, 1012)
+        ended.append(time.monotonic())
+
     with serving(site.settings) as url:
-        waiting = [threading.Thread(target=each, args=[url]) for each in (listen, poll)]
+        waiting = [threading.Thread(target=each, args=[url]) for each in (listen, poll, hear)]
         for each in waiting:
             each.start()
         time.sleep(1)
         stopped = time.monotonic()
     for each in waiting:
         each.join()
-    assert len(ended) == 2
+    assert len(ended) == 3
     assert max(ended) - stopped < 5
