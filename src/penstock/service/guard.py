@@ -68,8 +68,8 @@ class Guard:
     def _admit(self, scope: Scope) -> None:
         """Raises RequestRefused unless the request may go on."""
         headers = Headers(scope=scope)
-        host = headers.get("host", "")
-        if _without_port(host).lower() not in self._hosts:
+        host = headers.get("host", "").lower()
+        if _without_port(host) not in self._hosts:
             raise RequestRefused(
                 421,
                 f"nothing is served here under the name {host!r}",
