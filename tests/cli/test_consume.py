@@ -59,6 +59,7 @@ def test_reading_begins_where_it_is_told(log: Log, start: str, expected: list[in
 
 def test_start_that_is_none_is_told_in_words(log: Log) -> None:
     assert "cannot start at 'soon'" in fails("consume", "events", "--from", "soon")
+    assert "cannot start at '9999" in fails("consume", "events", "--from", "9" * 5000)
 
 
 def test_patterns_and_several_topics(log: Log) -> None:

@@ -82,6 +82,7 @@ def test_show_finds_rows_by_key_and_sorts_by_value(web: Stored, words: list[str]
     [
         (["show", "hit"], "did you mean 'hits'"),
         (["show", "hits", "--key", "noon"], "column 'window' is of type timestamp"),
+        (["show", "hits", "--key", "0001-01-01T00:00:00+10:00"], "column 'window' is of type timestamp"),
         (["show", "hits", "--key", "2026-01-01", "--key", "/", "--key", "x"], "more values than key columns"),
         (["show", "hits", "--order", "hit"], "did you mean 'hits'"),
         (["query", "DELETE FROM hits"], "this query was refused"),

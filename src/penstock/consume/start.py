@@ -34,6 +34,8 @@ class Start:
 
 
 EARLIEST = Start()
+DIGITS_MAX = 19
+"""Of an offset: a longer number cannot be one."""
 
 
 def parse_start(value: str | int | datetime) -> Start:
@@ -51,7 +53,7 @@ def parse_start(value: str | int | datetime) -> Start:
             return EARLIEST
         if value == "latest":
             return Start(is_latest=True)
-        if value.isascii() and value.isdigit():
+        if value.isascii() and value.isdigit() and len(value) <= DIGITS_MAX:
             return Start(offset=int(value))
         try:
             return Start(arrived_us=_microseconds(datetime.fromisoformat(value)))

@@ -158,7 +158,7 @@ def _parsed(view: StoredView, column: str, text: str, kind: pa.DataType) -> Any:
         return None
     try:
         return _value(text, kind)
-    except (ValueError, KeyError, InvalidOperation, pa.ArrowException) as error:
+    except (ValueError, KeyError, OverflowError, RecursionError, InvalidOperation, pa.ArrowException) as error:
         raise KeyValueError(
             view.name, view.known.key or (), text, f"column {column!r} is of type {kind}", column
         ) from error
