@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from penstock.errors import RequestRefused
@@ -65,21 +66,53 @@ def limited(snapshot: Snapshot, seconds: float) -> Iterator[None]:
     """Statements on this snapshot are broken off after so many seconds: RequestRefused (503)."""
     driver: Any = snapshot.connection.connection.driver_connection
     break_off = driver.apsw.interrupt if hasattr(driver, "apsw") else driver.cancel
-    is_over = threading.Event()
+    with _watchdog.watching(seconds, break_off) as is_over:
+        try:
+            yield
+        except Exception as error:
+            if is_over():
+                raise busy(f"the database found no answer within {seconds:g} s") from error
+            raise
 
-    def end() -> None:
-        is_over.set()
-        break_off()
 
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except Exception as error:
-        if is_over.is_set():
-            raise busy(f"the database found no answer within {seconds:g} s") from error
-        raise
-    finally:
-        timer.cancel()
-        timer.join()  # Else it could break off what the next one does on this connection.
+class _Watchdog:
+    """One thread that breaks off whatever takes too long; a thread for each request costs more than the request."""
+
+    LOOK_SECONDS = 0.1
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watched: dict[object, tuple[float, Callable[[], object]]] = {}
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def watching(self, seconds: float, break_off: Callable[[], object]) -> Iterator[Callable[[], bool]]:
+        """Calls `break_off` if the body takes longer; never after it has ended. Tells whether it did."""
+        mark = object()
+        with self._lock:
+            self._watched[mark] = (time.monotonic() + seconds, break_off)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="penstock-watchdog", daemon=True)
+                self._thread.start()
+        try:
+            yield lambda: mark not in self._watched
+        finally:
+            with self._lock:
+                self._watched.pop(mark, None)
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(self.LOOK_SECONDS)
+            now = time.monotonic()
+            with self._lock:
+                for mark, (due, break_off) in list(self._watched.items()):
+                    if due <= now:
+                        del self._watched[mark]
+                        with suppress(Exception):
+                            break_off()
+                if not self._watched:
+                    self._thread = None
+                    return
+
+
+_watchdog = _Watchdog()
