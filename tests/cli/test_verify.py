@@ -50,6 +50,8 @@ def test_a_pipeline_that_agrees_ends_with_0(folder: Path) -> None:
         "stream, one step",
         "stream, ten steps",
         "stream, single records",
+        "lambda, random cuts 1",
+        "kappa, replayed and switched",
         "stream, stopped and continued",
     ]
     assert "everything agrees" in (folder / "report.html").read_text()

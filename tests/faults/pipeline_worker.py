@@ -23,7 +23,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
-import penstock.modes.engine
+import penstock.modes.running
 import penstock.upkeep.step
 from penstock import Pipeline
 from penstock.errors import PenstockError
@@ -221,10 +221,12 @@ def arm(strike: Strike) -> None:
             struck(Partition, "append", lambda *_, producer=None, **__: producer is not None)
         case "changelog":
             struck(Relay, "_next")
+        case "rebuild" if strike.chance < 0.2:
+            struck(penstock.modes.running, "write_piece")
         case "rebuild" if strike.chance < 0.5:
-            struck(RunningSet, "write", lambda running, *_: running.generation.state == "building")
+            struck(RunningSet, "write", lambda running, *_, **__: running.generation.state == "building")
         case "rebuild":
-            struck(RunningSet, "moved", lambda running, *_: running.generation.state == "building")
+            struck(RunningSet, "moved", lambda running, *_, **__: running.generation.state == "building")
         case "switch" if strike.chance < 0.3:
             struck(Catalog, "switch")
         case "switch" if strike.chance < 0.8:
@@ -233,14 +235,16 @@ def arm(strike: Strike) -> None:
             struck(Engine, "switch")
         case "round" if strike.chance < 0.3:
             struck(Engine, "on_top_of")
+        case "round" if strike.chance < 0.4:
+            struck(penstock.modes.running, "write_piece")
         case "round" if strike.chance < 0.6:
-            struck(RunningSet, "write", lambda running, *_: running.generation.state == "building")
+            struck(RunningSet, "write", lambda running, *_, **__: running.generation.state == "building")
         case "round" if strike.chance < 0.8:
             struck(Transaction, "exchange")
         case "round":
             struck(Engine, "switch")
         case "replay" if strike.chance < 0.6:
-            struck(RunningSet, "moved", lambda running, *_: running.generation.state == "building")
+            struck(RunningSet, "moved", lambda running, *_, **__: running.generation.state == "building")
         case "replay" if strike.chance < 0.8:
             struck(Transaction, "exchange")
         case "replay":

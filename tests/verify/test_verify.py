@@ -108,7 +108,7 @@ def test_right_views_beside_wrong_ones_agree(report: Report) -> None:
     views = {"chance", "forced_fold", "merged_users", "clock_in_plan", "clock_in_function"}
     assert {each.view for each in report.failures} == views | {"first_url", "users", "shares", "clock_in_udf"}
     lines = [line for line in report.lines if line.view in ("right", "right_above")]
-    assert len(lines) == 12
+    assert len(lines) == 16
     assert all(line.agrees for line in lines)
 
 
@@ -196,7 +196,7 @@ def test_a_right_pipeline_agrees_in_every_run(recorded: Log, spark: SparkSession
     assert "punctual" in found.tolerant
     assert "customers" not in found.tolerant
     assert recorded.topics() == ["orders"], "a changelog was published"
-    assert "everything agrees: 5 views, 7 runs" in found.text()
+    assert "everything agrees: 5 views, 9 runs" in found.text()
 
 
 @pytest.mark.long
