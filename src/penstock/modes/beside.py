@@ -111,7 +111,7 @@ def build(
 ) -> Work[None]:
     """Takes a generation to a cut, in steps of so many records; tells after each how many are left."""
     while running.is_new or running.lag(until):
-        yield from step_together([(running, running.next_cut(until, rows))])
+        yield from step_together([(running, running.next_cut(until, rows))], in_pieces=True)
         if on_step is not None:
             on_step(running, running.lag(until))
 

@@ -280,16 +280,19 @@ class RunningSet:
         return Step(self._spark, self._store, self.generation.layers, self._slices(start, stop, {}))
 
 
-def step_together(sets: Sequence[tuple[RunningSet, Cut]], ahead: Ahead | None = None) -> Work[list[StepReport]]:
+def step_together(
+    sets: Sequence[tuple[RunningSet, Cut]], ahead: Ahead | None = None, *, in_pieces: bool = False
+) -> Work[list[StepReport]]:
     """Takes several sets of one pipeline to their next cuts: jobs and slices shared, all of it in one transaction.
 
-    What was computed `ahead` for just these cuts is not computed again.
+    What was computed `ahead` for just these cuts is not computed again. With `in_pieces` the first rows of a single
+    set that nobody reads yet are written in many short transactions.
     """
     began = time.monotonic()
     refused: list[RowsUnfit] = []
     while True:
         try:
-            steps, written = yield from _try_together(sets, refused, ahead)
+            steps, written = yield from _try_together(sets, refused, ahead, in_pieces=in_pieces)
             break
         except RowsUnfit as unfit:
             refused.append(unfit)
@@ -306,7 +309,7 @@ def step_together(sets: Sequence[tuple[RunningSet, Cut]], ahead: Ahead | None = 
 
 
 def _try_together(
-    sets: Sequence[tuple[RunningSet, Cut]], refused: Sequence[RowsUnfit], ahead: Ahead | None
+    sets: Sequence[tuple[RunningSet, Cut]], refused: Sequence[RowsUnfit], ahead: Ahead | None, *, in_pieces: bool
 ) -> Work[tuple[list[Step], list[Committed]]]:
     """Runs and writes the steps, without rows that were refused before: those go to the dead letters."""
     shared: Slices = {} if ahead is None else dict(ahead.slices)
@@ -320,7 +323,7 @@ def _try_together(
         steps.append(replace(step, unfit=unfit))
     yield from run_together([(step, each.views) for step, (each, _) in zip(steps, sets, strict=True)])
     first = sets[0][0]
-    is_beginning = len(sets) == 1 and first.is_new and first.generation.state == "building"
+    is_beginning = in_pieces and len(sets) == 1 and first.is_new and first.generation.state == "building"
     if is_beginning:
         yield from first.write_first_rows(steps[0])
     with first.transaction() as tx:

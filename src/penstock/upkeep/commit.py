@@ -91,6 +91,7 @@ def write_piece(tx: Transaction, generation: Generation, view: CompiledView, row
 def _write_view(tx: Transaction, generation: Generation, view: CompiledView, changes: Changes) -> None:
     """Writes the rows of one view; RowsUnfit, or ValueUnfit, if the database cannot hold some of them."""
     table = view.shape.table(generation.layers)
+    changes = replace(changes, after=in_order(changes.after, [KEY]))
     if len(changes.gone):
         tx.delete(table, KEY, changes.gone)
     refused = tx.upsert(table, changes.after) if changes.after.num_rows else []
