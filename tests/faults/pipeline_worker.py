@@ -221,8 +221,6 @@ def arm(strike: Strike) -> None:
             struck(Partition, "append", lambda *_, producer=None, **__: producer is not None)
         case "changelog":
             struck(Relay, "_next")
-        case "rebuild" if strike.chance < 0.2:
-            struck(penstock.modes.running, "write_piece")
         case "rebuild" if strike.chance < 0.5:
             struck(RunningSet, "write", lambda running, *_, **__: running.generation.state == "building")
         case "rebuild":
