@@ -135,7 +135,7 @@ def storm_at(point: Point, storm: Storm, *, kills: int, seed: int) -> Outcome:
     dice = Random(f"{point} {seed}")
     outcome = Outcome(point)
     mode = MODES.get(point, "stream")
-    while outcome.kills < kills and outcome.runs < 3 * kills and not outcome.faults:
+    while outcome.kills < kills and outcome.runs < 5 * kills and not outcome.faults:
         storm.append(dice)
         strike = Strike(point, dice.randint(1, NTH_MAX), dice.random())
         version = f" {outcome.runs // 2}" if mode == "kappa" else ""  # A replay is gone on with before the next one.
