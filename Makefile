@@ -18,7 +18,7 @@ venv: $(STAMP) ## Makes .venv with the pinned versions; does nothing while pypro
 demo: $(STAMP) ## Shows Penstock at work: producers, consumers, a kill, and a table of what was lost (0) and stored twice (0).
 	@$(RUN) -m penstock.demo $(ARGS)
 
-test: lint test-tools test-quick ## Everything: lint, then all tests (quick, spark, services, long); about 25 minutes on two cores.
+test: lint test-tools test-quick ## Everything: lint, then all tests (quick, spark, services, long); about 30 minutes on two cores.
 	@$(RUN) -m pytest -m "not quick" -n 2 --dist loadfile $(ARGS)
 
 test-quick: $(STAMP) ## The tests that need nothing but Python; under 2 minutes, to be run often.

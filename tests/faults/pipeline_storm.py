@@ -135,10 +135,11 @@ def storm_at(point: Point, storm: Storm, *, kills: int, seed: int) -> Outcome:
     dice = Random(f"{point} {seed}")
     outcome = Outcome(point)
     mode = MODES.get(point, "stream")
-    while outcome.kills < kills and outcome.runs < 5 * kills and not outcome.faults:
+    while outcome.kills < kills and outcome.runs < 3 * kills and not outcome.faults:
         storm.append(dice)
         strike = Strike(point, dice.randint(1, NTH_MAX), dice.random())
-        version = f" {outcome.runs // 2}" if mode == "kappa" else ""  # A replay is gone on with before the next one.
+        # A replay that was killed is gone on with; one that is done is followed by another.
+        version = f" {outcome.runs - outcome.kills}" if mode == "kappa" else ""
         code = storm.run(storm.job(mode=mode, version=version, strike=strike))
         outcome.runs += 1
         outcome.kills += code == -signal.SIGKILL
