@@ -107,12 +107,11 @@ class Lab:
     def as_kappa(self, max_rows: int | None = None) -> Rows:
         """What they hold after a stream by other code, a replay by this one in the middle of it, and the rest."""
         middle, *_ = self.cuts(2)
-        with self.engine("kappa", compiled=[replace(view, fingerprint="other") for view in self.compiled()]) as (
-            engine,
-            store,
-        ):
+        other_code = [replace(view, fingerprint="other") for view in self.compiled()]
+        url = self._new_url() if self._new_url is not None else f"sqlite:{self.folder / 'kappa'}.db"
+        with self.engine(url=url, compiled=other_code) as (engine, store):
             run_stream(engine, until=middle, max_rows=max_rows)
-        with self.engine("kappa") as (engine, store):
+        with self.engine(url=url) as (engine, store):
             run_kappa(engine, once=True, max_rows=max_rows)
             return rows_of(engine, store)
 

@@ -28,7 +28,7 @@ from tests.postgresql import Server
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
 
-def test_steps_of_any_size_give_the_rows_of_a_batch_in_sqlite(
+def test_every_mode_gives_the_rows_of_a_stream_in_sqlite(
     tmp_path: Path, spark: SparkSession, postgresql: Server
 ) -> None:
     lab = Lab(tmp_path, shop(), spark, postgresql.new_database)
@@ -41,6 +41,8 @@ def test_steps_of_any_size_give_the_rows_of_a_batch_in_sqlite(
         expected = rows_of(engine, store)
     assert lab.batch() == expected
     assert lab.stream(25) == expected
+    assert lab.as_lambda(25) == expected
+    assert lab.as_kappa(25) == expected
 
 
 def counts() -> Pipeline:
