@@ -42,7 +42,9 @@ Until = Annotated[str | None, Query(alias="to", max_length=100, description="Win
 By = Annotated[str | None, Query(max_length=200, description="The column of time that from and to are about.")]
 Order = Annotated[str | None, Query(max_length=200, description="A column; -COLUMN is downwards. Without it: by key.")]
 Page = Annotated[str | None, Query(max_length=8000, description="`next` of the answer before.")]
-Kind = Annotated[Format | None, Query(alias="format", description="Or by Accept: text/csv, application/vnd.apache...")]
+Kind = Annotated[
+    Format | None, Query(alias="format", description="Or by Accept: text/csv, or application/vnd.apache.arrow.stream.")
+]
 
 _ACCEPTED: dict[str, Format] = {"text/csv": "csv", "application/vnd.apache.arrow.stream": "arrow"}
 
