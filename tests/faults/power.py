@@ -23,7 +23,7 @@ from typing import Any
 
 from penstock.consume.consumer import Consumer
 from penstock.errors import PenstockError
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from tests.faults import workers
 from tests.faults.checker import Verdict
 from tests.faults.history import SCHEMA, History, read_history
@@ -34,6 +34,8 @@ SHUTDOWN = 0x8004587D
 FLUSH, FLUSH_JOURNAL, FLUSH_NOTHING = 0, 1, 2
 """What is still written before the power is gone: everything, the journal, nothing."""
 IMAGE_BYTES = 48 << 20
+PATIENCE = 30.0
+"""Seconds until the last file of a disk must be closed."""
 CUTS_PER_LOG = 10
 """Then the log is thrown away and a new one begun, so that judging stays cheap."""
 
@@ -70,14 +72,15 @@ class Disk:
         """The power is gone, and comes back. Nobody may have a file open there any more, or it takes a while."""
         with suppress(OSError):  # Shut down before.
             _shut_down(self.place, flush)
-        for attempt in range(100):
+        patience = time.monotonic() + PATIENCE
+        while True:
             gc.collect()
             try:
                 _run("umount", str(self.place))
                 break
-            except subprocess.CalledProcessError:
-                if attempt == 99:
-                    raise
+            except subprocess.CalledProcessError as error:
+                if time.monotonic() > patience:
+                    raise AssertionError(f"still held by {_holders(self.place)}: {error.stderr.decode()}") from error
                 time.sleep(0.02)
         self.mount()
 
@@ -92,6 +95,16 @@ def _shut_down(place: Path, flush: int) -> None:
         fcntl.ioctl(fd, SHUTDOWN, struct.pack("I", flush))
     finally:
         os.close(fd)
+
+
+def _holders(place: Path) -> list[str]:
+    """The open files of that disk, and whose they are."""
+    found = []
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if (target := os.readlink(link)).startswith(f"{place}/"):
+                found.append(f"{target} of {(link.parents[1] / 'cmdline').read_bytes()[:80]!r}")
+    return found
 
 
 def _run(*command: str) -> None:
@@ -111,7 +124,7 @@ class Town:
 
     def work(self, seconds: float, power_off: Callable[[], None]) -> None:
         """Works for a while; then the power goes, in the middle of it."""
-        chores: list[Callable[[Log, History, random.Random], None]]
+        chores: list[Callable[[FolderLog, History, random.Random], None]]
         chores = [self._write, self._write, self._produce, self._consume, self._maintain, self._administer]
         threads = [
             threading.Thread(target=self._until_dark, args=(chore, number), daemon=True)
@@ -125,9 +138,9 @@ class Town:
             thread.join(30)
             assert not thread.is_alive(), f"{thread} did not notice that the disk is gone"
 
-    def _until_dark(self, chore: Callable[[Log, History, random.Random], None], number: int) -> None:
+    def _until_dark(self, chore: Callable[[FolderLog, History, random.Random], None], number: int) -> None:
         history = History(self._histories / f"{self._name}-{number}.jsonl")
-        log = Log(self._root, background=number % 2 == 0)
+        log = FolderLog(self._root, background=number % 2 == 0)
         try:
             chore(log, history, random.Random(self._dice.randrange(1 << 30)))
         except (PenstockError, OSError):
@@ -139,7 +152,7 @@ class Town:
                 log.close()
             history.close()
 
-    def _write(self, log: Log, history: History, dice: random.Random) -> None:
+    def _write(self, log: FolderLog, history: History, dice: random.Random) -> None:
         writer, following = f"{self._name}-writer-{dice.randrange(1 << 30)}", 0
         while True:
             topic = log.topic(dice.choice([workers.PLAIN, workers.PLAIN, workers.KEPT, workers.TABLE]))
@@ -147,7 +160,7 @@ class Town:
             workers.append(history, topic, writer, dice.randrange(workers.PARTITIONS), following, count)
             following += count
 
-    def _produce(self, log: Log, history: History, dice: random.Random) -> None:
+    def _produce(self, log: FolderLog, history: History, dice: random.Random) -> None:
         writer, following = f"{self._name}-producer", 0
         topic = log.topic(workers.PLAIN)
         with ExitStack() as stack:
@@ -160,18 +173,18 @@ class Town:
                 history.add("ack", **fields, first=following, count=count)
                 following += count
 
-    def _consume(self, log: Log, history: History, dice: random.Random) -> None:
+    def _consume(self, log: FolderLog, history: History, dice: random.Random) -> None:
         with Consumer(log, workers.PLAIN, group=workers.GROUP, auto_commit=None, max_rows=200) as consumer:
             while True:
                 workers.receive(history, consumer)
                 workers.commit(history, consumer)
 
-    def _maintain(self, log: Log, history: History, dice: random.Random) -> None:
+    def _maintain(self, log: FolderLog, history: History, dice: random.Random) -> None:
         while True:
             workers.maintain_once(log.topic(dice.choice([workers.PLAIN, workers.KEPT, workers.TABLE])), dice)
             time.sleep(0.001)
 
-    def _administer(self, log: Log, history: History, dice: random.Random) -> None:
+    def _administer(self, log: FolderLog, history: History, dice: random.Random) -> None:
         for number in range(20):
             name = f"{self._name}-{number}"
             log.create(name, SCHEMA)

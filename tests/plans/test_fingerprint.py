@@ -17,13 +17,14 @@ from tests.conftest import ROOT
 from tests.plans.views import analysed
 
 SCRIPT = """
-import sys
+from pyspark.sql import functions as sf
 from penstock.settings import SparkSettings
 from penstock.spark import session
 from tests.plans.test_fingerprint import shown
 
 spark = session(SparkSettings(master="local[1]", shuffle_partitions=1))
-spark.range(7).selectExpr("id + 1 AS n").schema  # Other ids than in the test's own process.
+spark.range(7).selectExpr("id + 1 AS n").schema  # Other ids than in the test's own process,
+spark.range(7).select(sf.transform(sf.array("id"), lambda n: n + 1)).schema  # and other names of lambdas' parameters.
 print(shown(spark))
 """
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _UDFS = {"PythonUDF", "PythonUDAF", "PythonUDTF"}
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{4,}|@[0-9a-f]{5,}\b")
+_LAMBDA_VARIABLE = re.compile(r"\blambda [xyz]_\d+(?=#)")
+"""PySpark names the parameters of a lambda by itself, and counts them up through the whole process."""
 
 
 def fingerprint(spec: ViewSpec, inputs: Mapping[str, Input], frame: DataFrame, plan: Node, text: str) -> str:
@@ -49,6 +51,7 @@ def fingerprint(spec: ViewSpec, inputs: Mapping[str, Input], frame: DataFrame, p
 def canonical(text: str) -> str:
     """The text of a plan with its expression ids counted from 0 in the order in which they appear."""
     numbers: dict[str, int] = {}
+    text = _LAMBDA_VARIABLE.sub("lambda ", text)
     text = re.sub(r"(CTERelation(?:Def|Ref)) (\d+)", r"\1 #\2", text)
     renumbered = re.sub(r"#(\d+)L?", lambda found: f"#{numbers.setdefault(found[1], len(numbers))}", text)
     return _ADDRESS.sub("", renumbered)
