@@ -5,6 +5,7 @@ ARGS ?=
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+KAFKA := $(VENV)/kafka-$(shell sed -n 's|.*<version>\(4[^<]*\)</version>.*|\1|p' tests/services/kafka.pom.xml)
 CODE := $(wildcard src tests bench examples)
 
 .DEFAULT_GOAL := help
@@ -15,7 +16,7 @@ help: ## Lists all chores.
 
 venv: $(STAMP) ## Makes .venv with the pinned versions; does nothing while pyproject.toml and constraints.txt stay as they are.
 
-demo: $(STAMP) ## Shows Penstock at work: producers, consumers, a kill, and a table of what was lost (0) and stored twice (0).
+demo: $(STAMP) ## Shows all of it at work: a web site's log, a stream, a dashboard, mails; then the proof (ARGS="--seconds 60").
 	@$(RUN) -m penstock.demo $(ARGS)
 
 test: lint test-tools test-quick ## Everything: lint, then all tests (quick, spark, services, long); about 30 minutes on two cores.
@@ -48,13 +49,25 @@ machine:
 		echo "Penstock needs Python 3.11 or newer, and $(PYTHON) is $$(command -v $(PYTHON) >/dev/null && $(PYTHON) --version 2>&1 || echo missing): install one, or name it: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@PYTHONPATH=src $(PYTHON) -m penstock.java
 
-# Some tests of crashes need strace and mkfs.ext4, some a PostgreSQL; without them they are skipped, and say so.
+# Some tests of crashes need strace and mkfs.ext4, some a PostgreSQL or a Kafka, those of the dashboard a browser; without
+# them they are skipped, and say so.
+# The checker of accessibility comes from npm, where that is there; Kafka's jars and Spark's Kafka connector come from
+# Maven Central.
 test-tools:
+	@if command -v npm >/dev/null && [ -d $(VENV) ] && [ ! -e $(VENV)/axe/node_modules/axe-core ]; then \
+		mkdir -p $(VENV)/axe && npm install --silent --no-audit --no-fund --prefix $(VENV)/axe axe-core@4.11.0 || true; fi
 	@missing=; PATH="$$PATH:/usr/sbin:/sbin"; \
 	command -v strace >/dev/null || missing="$$missing strace"; \
 	command -v mkfs.ext4 >/dev/null || missing="$$missing e2fsprogs"; \
 	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || missing="$$missing postgresql"; \
-	if [ -z "$$missing" ]; then exit 0; fi; \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null && exit 0; fi; \
-	echo "not installed:$$missing; the tests that need them are skipped"
+	command -v chromium >/dev/null || missing="$$missing chromium"; \
+	[ -d $(KAFKA) ] || command -v mvn >/dev/null || missing="$$missing maven"; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null && missing=; fi; \
+	if [ -n "$$missing" ]; then echo "not installed:$$missing; the tests that need them are skipped"; fi
+	@if command -v mvn >/dev/null && [ -d $(VENV) ] && [ ! -d $(KAFKA) ]; then \
+		mvn --quiet --batch-mode --file tests/services/kafka.pom.xml dependency:copy-dependencies -DincludeScope=runtime \
+			-DoutputDirectory=$(CURDIR)/$(KAFKA).partial >$(VENV)/kafka.log 2>&1 && mv $(KAFKA).partial $(KAFKA) || \
+		echo "Kafka's jars could not be got from Maven Central ($(VENV)/kafka.log); the tests that need them are skipped"; fi
+	@if [ -x $(RUN) ]; then $(RUN) -m penstock.cli jars --to $(VENV)/spark-kafka >$(VENV)/jars.log 2>&1 || \
+		echo "Spark's Kafka connector could not be got from Maven Central ($(VENV)/jars.log); the tests that need it are skipped"; fi

@@ -1,4 +1,4 @@
-"""What every test may ask for: one Spark session and one PostgreSQL per process, and the cases nearby."""
+"""What every test may ask for: one Spark session and one of each service per process, and the cases nearby."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import hypothesis
 import pytest
 
 from tests.postgresql import postgresql
+from tests.services.connector import connector
+from tests.services.kafka import kafka, kafka3
+from tests.services.spark_cluster import spark_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["postgresql"]
+__all__ = ["connector", "kafka", "kafka3", "postgresql", "spark_cluster"]
 
 # How long an example takes is the machine's affair: one that is busy is no reason to fail.
 hypothesis.settings.register_profile("patient", deadline=None)

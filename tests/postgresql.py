@@ -13,14 +13,27 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import trustme
 
 BINARIES = ("/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/16/bin", "/usr/lib/postgresql/17/bin")
 
 
 class Server:
-    """A PostgreSQL in a temporary folder, reached over loopback and over a socket in that folder."""
+    """A PostgreSQL in a temporary folder, reached over loopback and over a socket in that folder.
 
-    def __init__(self, binaries: Path, folder: Path) -> None:
+    With a certificate it speaks TLS with whoever wants to. With `is_open` it listens on all addresses. Only a durable
+    one waits for its disk.
+    """
+
+    def __init__(
+        self,
+        binaries: Path,
+        folder: Path,
+        certificate: trustme.LeafCert | None = None,
+        *,
+        is_open: bool = False,
+        is_durable: bool = False,
+    ) -> None:
         self.folder = folder
         self._binaries = binaries
         self._databases = 0
@@ -32,7 +45,14 @@ class Server:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
+        address, fsync = "*" if is_open else "127.0.0.1", "on" if is_durable else "off"
+        self._options = f"-p {self.port} -k {folder} -c listen_addresses={address} -c fsync={fsync}"
         self.run("initdb", "-D", str(folder / "data"), "-U", "penstock", "-A", "trust", "-E", "UTF8", "--locale=C")
+        if is_open:
+            with open(folder / "data" / "pg_hba.conf", "a") as rules:
+                rules.write("host all all samehost trust\n")
+        if certificate is not None:
+            self._write_certificate(certificate)
         self.start()
 
     def url(self, database: str = "postgres") -> str:
@@ -47,11 +67,20 @@ class Server:
         return self.url(name)
 
     def start(self) -> None:
-        options = f"-p {self.port} -k {self.folder} -c listen_addresses=127.0.0.1 -c fsync=off"
-        self.control("-w", "-l", str(self.folder / "server.log"), "-o", options, "start")
+        self.control("-w", "-l", str(self.folder / "server.log"), "-o", self._options, "start")
 
     def stop(self, mode: str = "immediate") -> None:
         self.control("-m", mode, "stop")
+
+    def _write_certificate(self, certificate: trustme.LeafCert) -> None:
+        key, chain = self.folder / "server.key", self.folder / "server.pem"
+        certificate.private_key_pem.write_to_path(key)
+        for each in certificate.cert_chain_pems:
+            each.write_to_path(chain, append=True)
+        key.chmod(0o600)  # Else the server does not take it.
+        if self._user:
+            shutil.chown(key, self._user)
+        self._options += f" -c ssl=on -c ssl_cert_file={chain} -c ssl_key_file={key}"
 
     def control(self, *arguments: str) -> None:
         self.run("pg_ctl", "-D", str(self.folder / "data"), *arguments)
@@ -74,13 +103,22 @@ class Server:
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Server]:
     """A PostgreSQL server; the test is skipped where it is not installed, and carries the mark `services`."""
+    yield from running()
+
+
+def running(
+    certificate: trustme.LeafCert | None = None, *, is_open: bool = False, is_durable: bool = False
+) -> Iterator[Server]:
+    """A server in a temporary folder, up to the end of the iteration."""
     binaries = _binaries()
     if binaries is None:
         pytest.skip("no PostgreSQL 15 or newer here: apt install postgresql, or put pg_config on the PATH")
     with tempfile.TemporaryDirectory(prefix="penstock-pg-") as folder:
-        server = Server(binaries, Path(folder))
-        yield server
-        server.stop()
+        server = Server(binaries, Path(folder), certificate, is_open=is_open, is_durable=is_durable)
+        try:
+            yield server
+        finally:
+            server.stop()
 
 
 def _binaries() -> Path | None:

@@ -5,6 +5,7 @@ The way of an event, and of the folders:
     events/      what they look like           ddl.py  encode.py  keys.py
     produce/     they come in                  producer.py  sender.py  spill.py
     log/         and are kept, in order        partition.py  segment.py  sealed.py  topic.py
+    kafka/       or by Kafka                   partition.py  writing.py  reading.py  groups.py
     consume/     and go out again              consumer.py  group.py
     spark/       as DataFrames too             read.py  source.py  builder.py
     pipeline/    what to compute               pipeline.py  definition.py  loading.py
@@ -14,11 +15,13 @@ The way of an event, and of the folders:
     modes/       how to run it                 batch.py  stream.py  rounds.py  replays.py
     views/       what people read              store.py  sqlite.py  postgres.py  owner.py
     service/     and over HTTP                 server.py  guard.py  rows.py  posting.py
+    dashboard/   and watch                     pulse.py  pages.py  screen.py  chart.py
+    alerts/      and are told                  looking.py  telling.py  courier.py  mail.py
     verify/      do all runs agree?            verify.py  runs.py  report.py
     load/        history, from files           loading.py
     check/       is the log whole?             checking.py  repair.py
     cli/         one file per command          run.py  view.py  topic.py  produce.py
-    demo/        all of it at work             workers.py  count.py
+    demo/        all of it at work             weblogs.py  traffic.py  demo.py
     errors/      what can go wrong             log.py  pipeline.py  views.py  modes.py
 """
 

@@ -53,11 +53,46 @@ def _matches(pattern: str) -> Callable[[Any], bool]:
 class LogSettings:
     """Where events are kept."""
 
-    url: str = _setting("dir:./data/log", "dir:PATH, such as dir:./data/log", _matches(r"[a-z]+:.+"))
+    url: str = _setting(
+        "dir:./data/log", "dir:PATH, such as dir:./data/log, or kafka://HOST:PORT", _matches(r"[a-z]+:.+")
+    )
     """Where the log is. A relative path counts from the folder of `penstock.toml`, if there is one."""
+
+    shared: bool = _setting(False, "true or false")
+    """Whether every machine of a Spark cluster has the log's folder, under the same path. A cluster needs that."""
+
+    username: str = _setting("", "a name that Kafka knows")
+    """Who we are to Kafka (SASL, over TLS). Without a name nobody is asked."""
+
+    password: str = field(
+        default="", repr=False, metadata={"expected": "a text", "is_allowed": None, "is_secret": True}
+    )
+    """The password of that name."""
+
+    ca_file: str = _setting("", "a file of certificates, such as ./ca.pem")
+    """The certificates that Kafka's own must be signed by, for TLS. Without it, those of the operating system."""
+
+    conf: Mapping[str, str] = field(
+        default_factory=dict,
+        hash=False,
+        repr=False,
+        metadata={"expected": 'a table, such as { "security.protocol" = "SSL" }'},
+    )
+    """Any other setting of librdkafka, which speaks with Kafka; wins, but for what keeps the promises of the log."""
 
     def __post_init__(self) -> None:
         _check_section("log", self)
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        """What librdkafka is told: how to be let in, and what the user adds."""
+        found: dict[str, str] = {}
+        if self.username:
+            found |= {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
+            found |= {"sasl.username": self.username, "sasl.password": self.password}
+        if self.ca_file:
+            found = {"security.protocol": "SSL", **found, "ssl.ca.location": self.ca_file}
+        return {**found, **self.conf}
 
 
 @dataclass(frozen=True)
@@ -94,6 +129,17 @@ class SparkSettings:
     )
     """Where jobs run: threads of this process (`local[*]`: all cores), or a cluster."""
 
+    secret: str = field(
+        default="",
+        repr=False,
+        metadata={
+            "expected": "a long text without spaces, the same as spark.authenticate.secret of the cluster",
+            "is_allowed": _matches(r"\S*"),
+            "is_secret": True,
+        },
+    )
+    """What a standalone cluster (`spark://`) lets its applications in by: the cluster's `spark.authenticate.secret`."""
+
     shuffle_partitions: int = _setting(4, "a whole number of at least 1, such as 4", lambda value: value >= 1)
     """Into how many pieces data is cut by a shuffle. Kept in streaming checkpoints, so it does not follow the cores."""
 
@@ -102,6 +148,20 @@ class SparkSettings:
 
     thread_stack: str = _setting("4m", "a number and k or m, such as 4m", _matches(r"[1-9][0-9]*[km]"))
     """The stack of each JVM thread (-Xss). Plans of long queries are deep."""
+
+    checkpoints: str = _setting(
+        "dir:./data/checkpoints",
+        "dir:PATH, or a URL that Spark can write to, such as hdfs://...",
+        _matches(r"[a-z0-9]+:.+"),
+    )
+    """Where runs record at a time note how far they are. On a cluster: a place that all of its machines have."""
+
+    realtime_batch: str = _setting(
+        "1 minute",
+        "a length of time of at least 5s, such as 1 minute",
+        lambda value: _is_duration(value) and parse_duration(value) >= timedelta(seconds=5),
+    )
+    """How often they do. After a crash, what came since is written again; each time costs a short pause."""
 
     ui: bool = _setting(False, "true or false")
     """Whether Spark's own web pages are served. With a local master they are bound to loopback."""
@@ -180,6 +240,45 @@ class ServeSettings:
 
 
 @dataclass(frozen=True)
+class AlertsSettings:
+    """How people are told of alerts."""
+
+    smtp: str = field(
+        default="",
+        repr=False,
+        metadata={
+            "expected": "smtp://USER:PASSWORD@HOST:587, smtps://USER:PASSWORD@HOST, or smtp://localhost",
+            "is_allowed": _matches(r"(smtps?://[^\s/?#]+/?(\?tls=no)?)?"),
+            "is_secret": True,
+        },
+    )
+    """The mail server. `smtp:` turns to TLS before anything is said (unless it is this machine, or `?tls=no`)."""
+
+    sender: str = _setting("", "an address, such as penstock@example.com", _matches(r"([^\s@<>]+@[^\s@<>]+)?"))
+    """From whom mails come; without it `penstock@` and the name of this machine."""
+
+    ca: str = _setting("", "file:PATH of certificates in PEM, such as file:./ca.pem", _matches("(file:.+)?"))
+    """One's own authority for the certificates of mail servers and web hooks, instead of the system's."""
+
+    timeout: str = _setting("30s", "a length of time above 0, such as 30s", _is_limit)
+    """The longest that a mail server or a web hook may be silent before the attempt has failed."""
+
+    give_up_after: str = _setting("1 day", "a length of time, such as 1 day or 2h", _is_duration)
+    """How long after its first attempt a message is tried again; then it has failed."""
+
+    keep: str = _setting("30 days", "a length of time above 0, such as 30 days", _is_limit)
+    """How long it is remembered what was told, or could not be."""
+
+    def __post_init__(self) -> None:
+        _check_section("alerts", self)
+
+    @property
+    def ca_path(self) -> Path | None:
+        """`ca` as a path; None for the system's authorities."""
+        return Path(self.ca.removeprefix("file:")) if self.ca else None
+
+
+@dataclass(frozen=True)
 class Settings:
     """All settings, one object per concern."""
 
@@ -187,19 +286,31 @@ class Settings:
     views: ViewsSettings = field(default_factory=ViewsSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     serve: ServeSettings = field(default_factory=ServeSettings)
+    alerts: AlertsSettings = field(default_factory=AlertsSettings)
     file: Path | None = None
     """The `penstock.toml` that was read, or None where there was none."""
 
 
-Section = LogSettings | ViewsSettings | SparkSettings | ServeSettings
+Section = LogSettings | ViewsSettings | SparkSettings | ServeSettings | AlertsSettings
 SECTIONS: Mapping[str, type[Section]] = {
     "log": LogSettings,
     "views": ViewsSettings,
     "spark": SparkSettings,
     "serve": ServeSettings,
+    "alerts": AlertsSettings,
 }
-PLACES = {"log.url": "dir:", "views.url": "sqlite:", "serve.tokens": "file:"}
+PLACES = {
+    "log.url": "dir:",
+    "views.url": "sqlite:",
+    "serve.tokens": "file:",
+    "alerts.ca": "file:",
+    "spark.checkpoints": "dir:",
+}
 """Settings that name a place, and what comes before a path in them."""
+
+
+TABLES = ("log.conf", "spark.conf")
+"""Settings that are tables of other people's settings."""
 
 
 def known_settings() -> dict[str, Field[Any]]:
@@ -237,6 +348,7 @@ def load_settings(
         views=ViewsSettings(**_section_of(found, "views")),
         spark=SparkSettings(**_section_of(found, "spark")),
         serve=ServeSettings(**_section_of(found, "serve")),
+        alerts=AlertsSettings(**_section_of(found, "alerts")),
         file=file,
     )
 
@@ -313,7 +425,7 @@ def _checked(name: str, value: object, where: str) -> object:
     if setting is None:
         raise UnknownSetting(name, where, [*known_settings()])
     expected = setting.metadata["expected"]
-    if name == "spark.conf":
+    if name in TABLES:
         flat = _flat(value) if isinstance(value, Mapping) else {}
         if not isinstance(value, Mapping) or not all(isinstance(each, str | int | float) for each in flat.values()):
             raise SettingValueError(name, where, expected, value)
@@ -321,7 +433,7 @@ def _checked(name: str, value: object, where: str) -> object:
     # type(), not isinstance: True is an int to Python, but nobody means it as a number of partitions.
     is_allowed = setting.metadata["is_allowed"] or (lambda _: True)
     if type(value) is not type(setting.default) or not is_allowed(value):
-        raise SettingValueError(name, where, expected, value)
+        raise SettingValueError(name, where, expected, "..." if setting.metadata.get("is_secret") else value)
     return value
 
 

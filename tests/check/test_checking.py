@@ -12,17 +12,17 @@ from penstock.check.checking import check_log
 from penstock.check.findings import Finding, PartitionReport
 from penstock.errors import UnknownTopic
 from penstock.log.committed_end import CommittedEnd
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from tests.log.rows import rows, small_topic
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with Log(tmp_path, background=False) as opened:
+def log(tmp_path: Path) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path, background=False) as opened:
         yield opened
 
 
-def filled(log: Log, *, sealed: int = 2, hot: int = 2) -> Path:
+def filled(log: FolderLog, *, sealed: int = 2, hot: int = 2) -> Path:
     """A partition with sealed segments, and hot ones of three frames each. Returns its folder."""
     partition = small_topic(log, segment_bytes=1 << 20).partitions[0]
     for number in range(sealed + hot):
@@ -39,7 +39,7 @@ def filled(log: Log, *, sealed: int = 2, hot: int = 2) -> Path:
 
 
 def check(directory: Path) -> PartitionReport:
-    with Log(directory.parent.parent.parent, background=False) as log:
+    with FolderLog(directory.parent.parent.parent, background=False) as log:
         (report,) = check_log(log)
         return report
 
@@ -64,14 +64,14 @@ def hot(directory: Path, number: int = 0) -> Path:
     return sorted(directory.glob("*.log"))[number]
 
 
-def test_whole_partition_is_found_whole(log: Log) -> None:
+def test_whole_partition_is_found_whole(log: FolderLog) -> None:
     report = check(filled(log))
     assert report.is_whole
     assert report.findings == ()
     assert (report.start, report.end, report.records, report.sealed, report.hot) == (0, 1200, 1200, 2, 2)
 
 
-def test_check_changes_nothing(log: Log) -> None:
+def test_check_changes_nothing(log: FolderLog) -> None:
     directory = filled(log)
     hot(directory, 1).open("ab").write(b"torn tail")
     before = {path: path.read_bytes() for path in directory.iterdir()}
@@ -79,12 +79,12 @@ def test_check_changes_nothing(log: Log) -> None:
     assert {path: path.read_bytes() for path in directory.iterdir()} == before
 
 
-def test_empty_topic_is_whole(log: Log) -> None:
+def test_empty_topic_is_whole(log: FolderLog) -> None:
     small_topic(log, partitions=3)
     assert [(report.place, report.findings) for report in check_log(log)] == [(f"events/{n}", ()) for n in range(3)]
 
 
-def test_one_partition_can_be_checked(log: Log) -> None:
+def test_one_partition_can_be_checked(log: FolderLog) -> None:
     small_topic(log, partitions=3)
     assert [report.place for report in check_log(log, "events", 2)] == ["events/2"]
     with pytest.raises(UnknownTopic):
@@ -92,7 +92,7 @@ def test_one_partition_can_be_checked(log: Log) -> None:
 
 
 @pytest.mark.parametrize("where", ["first frame", "last frame", "header"])
-def test_flipped_bit_in_a_hot_segment_is_found(log: Log, where: str) -> None:
+def test_flipped_bit_in_a_hot_segment_is_found(log: FolderLog, where: str) -> None:
     directory = filled(log)
     path = hot(directory)
     flip(path, {"first frame": 300, "last frame": path.stat().st_size - 500, "header": 20}[where])
@@ -102,14 +102,14 @@ def test_flipped_bit_in_a_hot_segment_is_found(log: Log, where: str) -> None:
     assert "--repair" in found.advice
 
 
-def test_flipped_bit_in_the_middle_of_the_active_segment_is_found(log: Log) -> None:
+def test_flipped_bit_in_the_middle_of_the_active_segment_is_found(log: FolderLog) -> None:
     directory = filled(log)
     flip(hot(directory, 1), 400)
     found = damage(directory)
     assert (found.offset, found.subject) == (900, "hot")
 
 
-def test_flipped_bit_in_the_last_committed_frame_is_damage_not_a_torn_tail(log: Log) -> None:
+def test_flipped_bit_in_the_last_committed_frame_is_damage_not_a_torn_tail(log: FolderLog) -> None:
     directory = filled(log)
     path = hot(directory, 1)
     flip(path, path.stat().st_size - 300)
@@ -117,7 +117,7 @@ def test_flipped_bit_in_the_last_committed_frame_is_damage_not_a_torn_tail(log: 
     assert (found.offset, found.subject) == (1100, "hot")
 
 
-def test_torn_tail_is_only_a_note(log: Log) -> None:
+def test_torn_tail_is_only_a_note(log: FolderLog) -> None:
     directory = filled(log)
     with hot(directory, 1).open("ab") as file:
         file.write(b"PnFr" + bytes(60))
@@ -129,7 +129,7 @@ def test_torn_tail_is_only_a_note(log: Log) -> None:
 
 
 @pytest.mark.parametrize("position", [4, 900, -30])
-def test_flipped_bit_in_a_sealed_file_is_found(log: Log, position: int) -> None:
+def test_flipped_bit_in_a_sealed_file_is_found(log: FolderLog, position: int) -> None:
     directory = filled(log)
     path = parquet(directory, 1)
     flip(path, position if position > 0 else path.stat().st_size + position)
@@ -137,27 +137,27 @@ def test_flipped_bit_in_a_sealed_file_is_found(log: Log, position: int) -> None:
     assert (found.path, found.subject, found.offset) == (path, "sealed", 300)
 
 
-def test_missing_sealed_file_is_found(log: Log) -> None:
+def test_missing_sealed_file_is_found(log: FolderLog) -> None:
     directory = filled(log)
     parquet(directory).unlink()
     assert damage(directory).found == "the file is gone"
 
 
-def test_missing_hot_segment_is_found(log: Log) -> None:
+def test_missing_hot_segment_is_found(log: FolderLog) -> None:
     directory = filled(log, hot=3)
     hot(directory, 1).unlink()
     found = damage(directory)
     assert found.found == "offsets 900 up to 1200 are in no file"
 
 
-def test_missing_active_segment_is_found(log: Log) -> None:
+def test_missing_active_segment_is_found(log: FolderLog) -> None:
     directory = filled(log)
     hot(directory, 1).unlink()
     found = damage(directory)
     assert (found.subject, found.offset) == ("end", 900)
 
 
-def test_shortened_active_segment_is_found(log: Log) -> None:
+def test_shortened_active_segment_is_found(log: FolderLog) -> None:
     directory = filled(log)
     whole = hot(directory, 1).read_bytes()
     committed = CommittedEnd(directory / "end")
@@ -173,7 +173,7 @@ def test_shortened_active_segment_is_found(log: Log) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}\n", b'{"segments": []}'])
-def test_missing_or_damaged_manifest_is_found(log: Log, content: bytes | None) -> None:
+def test_missing_or_damaged_manifest_is_found(log: FolderLog, content: bytes | None) -> None:
     directory = filled(log)
     manifest = directory / "manifest.json"
     manifest.unlink() if content is None else manifest.write_bytes(content)
@@ -181,21 +181,21 @@ def test_missing_or_damaged_manifest_is_found(log: Log, content: bytes | None) -
     assert (found.subject, found.path) == ("manifest", manifest)
 
 
-def test_damaged_definition_is_found_and_frames_are_still_checked(log: Log) -> None:
+def test_damaged_definition_is_found_and_frames_are_still_checked(log: FolderLog) -> None:
     directory = filled(log)
     flip(directory.parent / "topic.json", 20)
     flip(hot(directory), 300)
     assert [finding.subject for finding in check(directory).findings if finding.is_damage] == ["definition", "hot"]
 
 
-def test_missing_partition_folder_is_found(log: Log) -> None:
+def test_missing_partition_folder_is_found(log: FolderLog) -> None:
     directory = small_topic(log).directory
     (directory / "0").rmdir()
     (report,) = check_log(log)
     assert [finding.subject for finding in report.findings] == ["folder"]
 
 
-def test_missing_or_damaged_end_is_only_a_note(log: Log) -> None:
+def test_missing_or_damaged_end_is_only_a_note(log: FolderLog) -> None:
     directory = filled(log)
     (directory / "end").write_bytes(b"nonsense")
     report = check(directory)
@@ -203,7 +203,7 @@ def test_missing_or_damaged_end_is_only_a_note(log: Log) -> None:
     assert [note.subject for note in report.findings] == ["end"]
 
 
-def test_leftover_files_are_notes(log: Log) -> None:
+def test_leftover_files_are_notes(log: FolderLog) -> None:
     directory = filled(log)
     for name in (
         "00000000000000000000-7.parquet",
@@ -220,7 +220,7 @@ def test_leftover_files_are_notes(log: Log) -> None:
     }  # fmt: skip
 
 
-def test_compacted_partition_is_whole(log: Log) -> None:
+def test_compacted_partition_is_whole(log: FolderLog) -> None:
     topic = small_topic(log, key="user", compact=True)
     for _ in range(3):
         topic.partitions[0].append(rows(range(100)))
@@ -232,7 +232,7 @@ def test_compacted_partition_is_whole(log: Log) -> None:
     assert [note.subject for note in report.findings] == []
 
 
-def test_retained_partition_is_whole(log: Log) -> None:
+def test_retained_partition_is_whole(log: FolderLog) -> None:
     topic = small_topic(log, retention_bytes=8000)
     for _ in range(5):
         topic.partitions[0].append(rows(range(100)))
@@ -243,7 +243,7 @@ def test_retained_partition_is_whole(log: Log) -> None:
     assert 0 < report.start < report.end == 500
 
 
-def test_records_of_old_schema_versions_are_read(log: Log) -> None:
+def test_records_of_old_schema_versions_are_read(log: FolderLog) -> None:
     topic = small_topic(log)
     topic.partitions[0].append(rows(range(10)))
     topic.alter(schema="time timestamp, user string, n bigint, more int")
@@ -252,13 +252,13 @@ def test_records_of_old_schema_versions_are_read(log: Log) -> None:
 
 
 @pytest.mark.long
-def test_check_beside_a_busy_writer_finds_nothing_wrong(log: Log) -> None:
+def test_check_beside_a_busy_writer_finds_nothing_wrong(log: FolderLog) -> None:
     topic = small_topic(log, segment_bytes=20_000)
     is_done = threading.Event()
 
     def write() -> None:
         number = 0
-        with Log(log.root) as other:
+        with FolderLog(log.root) as other:
             partition = other.topic("events").partitions[0]
             while not is_done.is_set():
                 partition.append(rows(range(number, number + 50)))

@@ -11,15 +11,15 @@ import pytest
 from penstock.check.inspection import Inspection
 from penstock.errors import CorruptionError, OffsetOutOfRange
 from penstock.log.definition import read_definition
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.log.producers import named_producer
 from tests.check.test_checking import filled, flip, hot, parquet
 from tests.log.rows import START_US, rows, small_topic
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with Log(tmp_path, background=False) as opened:
+def log(tmp_path: Path) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path, background=False) as opened:
         yield opened
 
 
@@ -27,7 +27,7 @@ def inspect(directory: Path) -> Inspection:
     return Inspection(directory, read_definition(directory.parent))
 
 
-def test_segments_are_shown_in_order(log: Log) -> None:
+def test_segments_are_shown_in_order(log: FolderLog) -> None:
     seen = inspect(filled(log)).segments()
     assert [(each.kind, each.start, each.stop, each.records, each.pieces) for each in seen] == [
         ("sealed", 0, 300, 300, 1),
@@ -37,14 +37,14 @@ def test_segments_are_shown_in_order(log: Log) -> None:
     ]
 
 
-def test_pieces_are_shown_with_their_kinds(log: Log) -> None:
+def test_pieces_are_shown_with_their_kinds(log: FolderLog) -> None:
     seen = list(inspect(filled(log)).pieces())
     assert [each.kind for each in seen] == [
         *["row group"] * 2, "opening", *["records"] * 3, "closing", "opening", *["records"] * 3,
     ]  # fmt: skip
 
 
-def test_producer_and_sequences_are_shown(log: Log) -> None:
+def test_producer_and_sequences_are_shown(log: FolderLog) -> None:
     partition = small_topic(log).partitions[0]
     producer = named_producer("loader")
     partition.append(rows(range(5)), producer=producer, producer_epoch=3, sequences=np.arange(10, 15))
@@ -56,20 +56,20 @@ def test_producer_and_sequences_are_shown(log: Log) -> None:
 @pytest.mark.parametrize(
     ("offset", "first", "stop"), [(0, 0, 300), (450, 300, 600), (750, 700, 800), (1199, 1100, 1200)]
 )
-def test_records_around_an_offset_are_shown(log: Log, offset: int, first: int, stop: int) -> None:
+def test_records_around_an_offset_are_shown(log: FolderLog, offset: int, first: int, stop: int) -> None:
     inspection = inspect(filled(log))
     piece = inspection.piece_at(offset)
     batch = inspection.records_of(piece)
     assert batch.column("_offset").to_pylist() == batch.column("n").to_pylist() == list(range(first, stop))
 
 
-def test_offset_that_is_not_there_is_refused(log: Log) -> None:
+def test_offset_that_is_not_there_is_refused(log: FolderLog) -> None:
     with pytest.raises(OffsetOutOfRange) as refused:
         inspect(filled(log)).piece_at(1200)
     assert (refused.value.start, refused.value.end) == (0, 1200)
 
 
-def test_damaged_place_is_shown_between_whole_frames(log: Log) -> None:
+def test_damaged_place_is_shown_between_whole_frames(log: FolderLog) -> None:
     directory = filled(log)
     second = hot(directory).read_bytes().find(b"PnFr", 200)
     flip(hot(directory), second + 200)
@@ -82,7 +82,7 @@ def test_damaged_place_is_shown_between_whole_frames(log: Log) -> None:
     assert inspection.records_of(inspection.piece_at(850)).num_rows == 100
 
 
-def test_torn_tail_is_shown(log: Log) -> None:
+def test_torn_tail_is_shown(log: FolderLog) -> None:
     directory = filled(log)
     with hot(directory, 1).open("ab") as file:
         file.write(bytes(100))
@@ -90,7 +90,7 @@ def test_torn_tail_is_shown(log: Log) -> None:
     assert (last.kind, last.bytes) == ("torn", 100)
 
 
-def test_damaged_row_group_says_so(log: Log) -> None:
+def test_damaged_row_group_says_so(log: FolderLog) -> None:
     directory = filled(log)
     flip(parquet(directory), 900)
     inspection = inspect(directory)

@@ -13,7 +13,7 @@ from penstock.check.checking import check_log
 from penstock.check.findings import PartitionReport
 from penstock.check.repair import Mended, repair_partition
 from penstock.log.definition import read_definition
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.log.manifest import read_manifest
 from penstock.log.producers import named_producer
 from tests.check.test_checking import check, filled, flip, hot, parquet
@@ -21,8 +21,8 @@ from tests.log.rows import numbers_of, rows, small_topic
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with Log(tmp_path, background=False) as opened:
+def log(tmp_path: Path) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path, background=False) as opened:
         yield opened
 
 
@@ -47,7 +47,7 @@ def assert_goes_on(directory: Path, expected: list[int]) -> PartitionReport:
     """It is whole, holds these numbers, and takes further records behind them."""
     report = check(directory)
     assert [finding for finding in report.findings if finding.subject != "leftover"] == []
-    with Log(directory.parent.parent.parent, background=False) as log:
+    with FolderLog(directory.parent.parent.parent, background=False) as log:
         partition = log.topic("events").partitions[0]
         end = partition.end().offset
         assert numbers_of(partition) == expected
@@ -59,7 +59,7 @@ def assert_goes_on(directory: Path, expected: list[int]) -> PartitionReport:
     return report
 
 
-def test_whole_partition_is_left_alone(log: Log) -> None:
+def test_whole_partition_is_left_alone(log: FolderLog) -> None:
     directory = filled(log)
     before = content(directory)
     assert repaired(directory, never) == []
@@ -67,7 +67,7 @@ def test_whole_partition_is_left_alone(log: Log) -> None:
 
 
 @pytest.mark.parametrize("damaged", [None, b"", b"nonsense"])
-def test_manifest_is_made_again_from_the_sealed_files(log: Log, damaged: bytes | None) -> None:
+def test_manifest_is_made_again_from_the_sealed_files(log: FolderLog, damaged: bytes | None) -> None:
     directory = filled(log)
     before = read_manifest(directory)
     manifest = directory / "manifest.json"
@@ -77,7 +77,7 @@ def test_manifest_is_made_again_from_the_sealed_files(log: Log, damaged: bytes |
     assert_goes_on(directory, list(range(1200)))
 
 
-def test_manifest_is_made_again_after_retention_and_says_what_may_be_gone(log: Log) -> None:
+def test_manifest_is_made_again_after_retention_and_says_what_may_be_gone(log: FolderLog) -> None:
     topic = small_topic(log, retention_bytes=8000)
     for number in range(5):
         topic.partitions[0].append(rows(range(100 * number, 100 * number + 100)))
@@ -94,7 +94,7 @@ def test_manifest_is_made_again_after_retention_and_says_what_may_be_gone(log: L
     assert_goes_on(directory, list(range(before.start_offset, 500)))
 
 
-def test_manifest_is_made_again_when_retention_removed_every_sealed_file(log: Log) -> None:
+def test_manifest_is_made_again_when_retention_removed_every_sealed_file(log: FolderLog) -> None:
     topic = small_topic(log, retention_bytes=1)
     topic.partitions[0].append(rows(range(100)))
     topic.seal(active=True)
@@ -109,7 +109,7 @@ def test_manifest_is_made_again_when_retention_removed_every_sealed_file(log: Lo
     assert_goes_on(directory, list(range(100, 150)))
 
 
-def test_manifest_takes_the_newest_version_of_a_compacted_segment(log: Log) -> None:
+def test_manifest_takes_the_newest_version_of_a_compacted_segment(log: FolderLog) -> None:
     topic = small_topic(log, key="user", compact=True)
     for _ in range(3):
         topic.partitions[0].append(rows(range(100)))
@@ -123,10 +123,10 @@ def test_manifest_takes_the_newest_version_of_a_compacted_segment(log: Log) -> N
     assert read_manifest(directory).segments == before.segments
 
 
-def test_sealed_file_whose_hot_segment_is_still_there_counts_once(log: Log) -> None:
+def test_sealed_file_whose_hot_segment_is_still_there_counts_once(log: FolderLog) -> None:
     directory = filled(log, sealed=0, hot=2)
     copy = hot(directory).read_bytes()
-    with Log(log.root, background=False) as again:
+    with FolderLog(log.root, background=False) as again:
         again.topic("events").seal()
     hot(directory).with_name(f"{0:020d}.log").write_bytes(copy)
     (directory / "manifest.json").write_bytes(b"")
@@ -135,7 +135,7 @@ def test_sealed_file_whose_hot_segment_is_still_there_counts_once(log: Log) -> N
 
 
 @pytest.mark.parametrize("position", [4, 900, -30])
-def test_of_a_damaged_sealed_file_the_rest_goes_on(log: Log, position: int) -> None:
+def test_of_a_damaged_sealed_file_the_rest_goes_on(log: FolderLog, position: int) -> None:
     directory = filled(log)
     path = parquet(directory)
     flip(path, position if position > 0 else path.stat().st_size + position)
@@ -147,7 +147,7 @@ def test_of_a_damaged_sealed_file_the_rest_goes_on(log: Log, position: int) -> N
     assert_goes_on(directory, list(range(300 - manifest.segments[0].rows, 1200)))
 
 
-def test_missing_sealed_file_becomes_a_gap(log: Log) -> None:
+def test_missing_sealed_file_becomes_a_gap(log: FolderLog) -> None:
     directory = filled(log)
     parquet(directory).unlink()
     done = repaired(directory)
@@ -155,9 +155,9 @@ def test_missing_sealed_file_becomes_a_gap(log: Log) -> None:
     assert_goes_on(directory, list(range(300, 1200)))
 
 
-def test_missing_sealed_file_and_manifest_become_a_gap(log: Log) -> None:
+def test_missing_sealed_file_and_manifest_become_a_gap(log: FolderLog) -> None:
     directory = filled(log, sealed=2)
-    with Log(log.root, background=False) as again:
+    with FolderLog(log.root, background=False) as again:
         again.topic("events").seal(active=True)
     (directory / "manifest.json").unlink()
     parquet(directory, 1).unlink()
@@ -166,7 +166,7 @@ def test_missing_sealed_file_and_manifest_become_a_gap(log: Log) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_of_a_damaged_hot_segment_all_whole_frames_are_kept(log: Log, number: int) -> None:
+def test_of_a_damaged_hot_segment_all_whole_frames_are_kept(log: FolderLog, number: int) -> None:
     directory = filled(log, hot=3)
     content = hot(directory, number).read_bytes()
     second = content.find(b"PnFr", 200)
@@ -178,38 +178,38 @@ def test_of_a_damaged_hot_segment_all_whole_frames_are_kept(log: Log, number: in
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_hot_segment_with_a_damaged_header_loses_nothing(log: Log, number: int) -> None:
+def test_hot_segment_with_a_damaged_header_loses_nothing(log: FolderLog, number: int) -> None:
     directory = filled(log)
     flip(hot(directory, number), 30)
     repaired(directory)
     assert_goes_on(directory, list(range(1200)))
 
 
-def test_hot_segment_of_nonsense_is_set_aside(log: Log) -> None:
+def test_hot_segment_of_nonsense_is_set_aside(log: FolderLog) -> None:
     directory = filled(log)
     hot(directory).write_bytes(b"PnFr" * 1000)
     repaired(directory)
     assert_goes_on(directory, [*range(600), *range(900, 1200)])
 
 
-def test_missing_hot_segment_becomes_a_gap(log: Log) -> None:
+def test_missing_hot_segment_becomes_a_gap(log: FolderLog) -> None:
     directory = filled(log, hot=3)
     hot(directory, 1).unlink()
     repaired(directory)
     assert_goes_on(directory, [*range(900), *range(1200, 1500)])
 
 
-def test_offsets_that_were_given_away_are_not_given_again(log: Log) -> None:
+def test_offsets_that_were_given_away_are_not_given_again(log: FolderLog) -> None:
     directory = filled(log)
     path = hot(directory, 1)
     flip(path, path.stat().st_size - 300)
     repaired(directory)
-    with Log(log.root, background=False) as again:
+    with FolderLog(log.root, background=False) as again:
         assert again.topic("events").end() == {0: 1200}
     assert_goes_on(directory, list(range(1100)))
 
 
-def test_producers_are_remembered_over_a_repair(log: Log) -> None:
+def test_producers_are_remembered_over_a_repair(log: FolderLog) -> None:
     partition = small_topic(log, segment_bytes=1 << 20).partitions[0]
     producer = named_producer("loader")
     for first in (0, 100, 200):
@@ -219,7 +219,7 @@ def test_producers_are_remembered_over_a_repair(log: Log) -> None:
     log.close()
     flip(hot(directory), 500)
     repaired(directory)
-    with Log(log.root, background=False) as again:
+    with FolderLog(log.root, background=False) as again:
         appended = (
             again.topic("events")
             .partitions[0]
@@ -229,7 +229,7 @@ def test_producers_are_remembered_over_a_repair(log: Log) -> None:
 
 
 @pytest.mark.parametrize("damaged", [b"", b"nonsense"])
-def test_end_is_made_again(log: Log, damaged: bytes) -> None:
+def test_end_is_made_again(log: FolderLog, damaged: bytes) -> None:
     directory = filled(log)
     before = (directory / "end").read_bytes()
     (directory / "end").write_bytes(damaged)
@@ -237,7 +237,7 @@ def test_end_is_made_again(log: Log, damaged: bytes) -> None:
     assert (directory / "end").read_bytes() == before
 
 
-def test_without_consent_nothing_is_changed(log: Log) -> None:
+def test_without_consent_nothing_is_changed(log: FolderLog) -> None:
     directory = filled(log)
     flip(parquet(directory), 900)
     flip(hot(directory), 300)
@@ -253,11 +253,11 @@ def test_without_consent_nothing_is_changed(log: Log) -> None:
     assert "records of offsets 0 up to 300 are lost" in questions[0]
 
 
-def test_repaired_partition_is_whole_for_the_next_check_of_all(log: Log) -> None:
+def test_repaired_partition_is_whole_for_the_next_check_of_all(log: FolderLog) -> None:
     directory = filled(log)
     flip(hot(directory), 300)
     repaired(directory)
-    with Log(log.root, background=False) as again:
+    with FolderLog(log.root, background=False) as again:
         assert all(report.is_whole for report in check_log(again))
 
 
@@ -281,13 +281,13 @@ def wreck(directory: Path, random: Random) -> None:
         path.write_bytes(bytes(content))
 
 
-def survive(log: Log, seed: int) -> None:
+def survive(log: FolderLog, seed: int) -> None:
     directory = filled(log)
     wreck(directory, Random(seed))
     repaired(directory)
     report = check(directory)
     assert report.is_whole, (seed, report.findings)
-    with Log(log.root, background=False) as again:
+    with FolderLog(log.root, background=False) as again:
         partition = again.topic("events").partitions[0]
         assert partition.end().offset <= 1200
         records = [event for batch in partition.read(partition.start_offset()) for event in batch.to_pylist()]
@@ -297,11 +297,11 @@ def survive(log: Log, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_damage_can_be_repaired_and_never_yields_wrong_records(log: Log, seed: int) -> None:
+def test_any_damage_can_be_repaired_and_never_yields_wrong_records(log: FolderLog, seed: int) -> None:
     survive(log, seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 300))
-def test_much_random_damage_can_be_repaired(log: Log, seed: int) -> None:
+def test_much_random_damage_can_be_repaired(log: FolderLog, seed: int) -> None:
     survive(log, seed)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import MemberEvicted
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
 
     is_over: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: is_over.append(number))
-    log = Log(options.root, background=False)
+    log = FolderLog(options.root, background=False)
     consumer = log.consumer(
         *options.topics, group=options.group, session_timeout=options.session_timeout, max_rows=options.max_rows,
         auto_commit=None if options.commit else options.auto_commit,

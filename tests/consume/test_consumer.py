@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from penstock.consume.attendance import Attendance
 from penstock.consume.consumer import Consumer
 from penstock.consume.position import Records
 from penstock.errors import (
@@ -29,8 +30,8 @@ from penstock.errors import (
     StartError,
     UnknownTopic,
 )
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from penstock.testing import ManualClock
 
 
@@ -40,17 +41,17 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
-    with Log(tmp_path, background=False, clock=clock) as made:
+def log(tmp_path: Path, clock: ManualClock) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path, background=False, clock=clock) as made:
         yield made
 
 
 @pytest.fixture
-def orders(log: Log) -> Topic:
+def orders(log: FolderLog) -> FolderTopic:
     return log.create("orders", "n bigint", partitions=2)
 
 
-def put(topic: Topic, *values: int, partition: int = 0) -> None:
+def put(topic: FolderTopic, *values: int, partition: int = 0) -> None:
     topic.partitions[partition].append(pa.record_batch({"n": pa.array(values, pa.int64())}))
 
 
@@ -61,7 +62,7 @@ def values(records: list[Records]) -> list[int]:
 def crash(consumer: Consumer) -> None:
     """What SIGKILL leaves behind of a member."""
     attendance = consumer._intake.attendance
-    assert attendance is not None
+    assert isinstance(attendance, Attendance)
     assert attendance._seat is not None
     attendance._is_stopping = True
     attendance._wakeup.notify()
@@ -81,7 +82,7 @@ def eventually(is_true: Callable[[], bool], seconds: float = 5.0) -> None:
 # --- reading ---
 
 
-def test_records_come_in_order_with_the_columns_of_the_log(log: Log, orders: Topic) -> None:
+def test_records_come_in_order_with_the_columns_of_the_log(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, 1, 2)
     put(orders, 3)
     with log.consumer("orders") as consumer:
@@ -91,7 +92,7 @@ def test_records_come_in_order_with_the_columns_of_the_log(log: Log, orders: Top
     assert values([records]) == [1, 2, 3]
 
 
-def test_events_are_dicts_that_say_where_they_are_from(log: Log, orders: Topic, clock: ManualClock) -> None:
+def test_events_are_dicts_that_say_where_they_are_from(log: FolderLog, orders: FolderTopic, clock: ManualClock) -> None:
     put(orders, 7, partition=1)
     with log.consumer("orders") as consumer:
         (event,) = consumer.events(timeout=0)
@@ -99,7 +100,7 @@ def test_events_are_dicts_that_say_where_they_are_from(log: Log, orders: Topic, 
     assert event == {"n": 7, "_partition": 1, "_offset": 0, "_arrived": arrived, "_late": False, "_topic": "orders"}
 
 
-def test_iteration_goes_on_for_ever(log: Log, orders: Topic) -> None:
+def test_iteration_goes_on_for_ever(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, 1)
     with log.consumer("orders") as consumer:
         threading.Timer(0.2, put, (orders, 2)).start()
@@ -107,7 +108,7 @@ def test_iteration_goes_on_for_ever(log: Log, orders: Topic) -> None:
         assert [next(events)["n"], next(events)["n"]] == [1, 2]
 
 
-def test_an_empty_poll_ends_after_its_timeout(log: Log, orders: Topic) -> None:
+def test_an_empty_poll_ends_after_its_timeout(log: FolderLog, orders: FolderTopic) -> None:
     with log.consumer("orders") as consumer:
         for timeout in (0.1, "100ms", timedelta(milliseconds=100)):
             before = time.monotonic()
@@ -116,7 +117,7 @@ def test_an_empty_poll_ends_after_its_timeout(log: Log, orders: Topic) -> None:
         assert consumer.poll(0) == []
 
 
-def test_a_poll_returns_at_most_so_many_rows_and_starves_no_partition(log: Log, orders: Topic) -> None:
+def test_a_poll_returns_at_most_so_many_rows_and_starves_no_partition(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, *range(10))
     put(orders, *range(100, 110), partition=1)
     with log.consumer("orders", max_rows=4) as consumer:
@@ -126,7 +127,7 @@ def test_a_poll_returns_at_most_so_many_rows_and_starves_no_partition(log: Log, 
     assert sorted(values([each for poll in polls for each in poll])) == [*range(10), *range(100, 110)]
 
 
-def test_a_long_partition_is_read_piece_by_piece(log: Log, orders: Topic) -> None:
+def test_a_long_partition_is_read_piece_by_piece(log: FolderLog, orders: FolderTopic) -> None:
     for start in range(0, 1000, 100):
         put(orders, *range(start, start + 100))
     orders.seal(active=True)
@@ -138,7 +139,7 @@ def test_a_long_partition_is_read_piece_by_piece(log: Log, orders: Topic) -> Non
     assert max(map(len, batches)) == 33
 
 
-def test_a_compacted_topic_is_read_over_its_gaps(log: Log) -> None:
+def test_a_compacted_topic_is_read_over_its_gaps(log: FolderLog) -> None:
     topic = log.create("prices", "key string, n bigint", key="key", compact=True)
 
     def set_price(*values: int) -> None:
@@ -158,11 +159,11 @@ def test_a_compacted_topic_is_read_over_its_gaps(log: Log) -> None:
         assert early.lag() == {("prices", 0): 0}
 
 
-def test_a_column_that_is_added_meanwhile_appears(log: Log, orders: Topic) -> None:
+def test_a_column_that_is_added_meanwhile_appears(log: FolderLog, orders: FolderTopic) -> None:
     with log.consumer("orders") as consumer:
         put(orders, 1)
         assert consumer.poll(5)[0].batch.schema.names[0] == "n"
-        with Log(log.root, background=False) as elsewhere:
+        with FolderLog(log.root, background=False) as elsewhere:
             topic = elsewhere.topic("orders")
             topic.alter(schema="n bigint, note string")
             topic.partitions[0].append(
@@ -175,7 +176,7 @@ def test_a_column_that_is_added_meanwhile_appears(log: Log, orders: Topic) -> No
 # --- where it starts ---
 
 
-def test_start_is_earliest_latest_an_offset_or_a_time(log: Log, orders: Topic, clock: ManualClock) -> None:
+def test_start_is_earliest_latest_an_offset_or_a_time(log: FolderLog, orders: FolderTopic, clock: ManualClock) -> None:
     put(orders, 1, 2)
     clock.move(timedelta(hours=1))
     put(orders, 3)
@@ -190,13 +191,13 @@ def test_start_is_earliest_latest_an_offset_or_a_time(log: Log, orders: Topic, c
 
 
 @pytest.mark.parametrize("start", ["soon", -1, True, 1.5, "2026-13-01", None])
-def test_a_start_that_makes_no_sense_is_refused(log: Log, orders: Topic, start: object) -> None:
+def test_a_start_that_makes_no_sense_is_refused(log: FolderLog, orders: FolderTopic, start: object) -> None:
     with pytest.raises(StartError) as caught:
         log.consumer("orders", start=start)
     assert caught.value.found == start
 
 
-def test_a_group_goes_on_where_it_left_off_and_ignores_start(log: Log, orders: Topic) -> None:
+def test_a_group_goes_on_where_it_left_off_and_ignores_start(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, 1, 2)
     with log.consumer("orders", group="g") as consumer:
         assert values(consumer.poll(0)) == [1, 2]
@@ -207,7 +208,7 @@ def test_a_group_goes_on_where_it_left_off_and_ignores_start(log: Log, orders: T
         assert values(consumer.poll(0)) == [1, 2, 3], "another group gets everything"
 
 
-def test_the_latest_is_the_latest_of_the_moment_the_group_began(log: Log, orders: Topic) -> None:
+def test_the_latest_is_the_latest_of_the_moment_the_group_began(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, 1)
     first = log.consumer("orders", group="g", start="latest")
     put(orders, 2)
@@ -216,7 +217,7 @@ def test_the_latest_is_the_latest_of_the_moment_the_group_began(log: Log, orders
         assert values(second.poll(0)) == [2]
 
 
-def test_seek_goes_anywhere_in_the_partition(log: Log, orders: Topic, clock: ManualClock) -> None:
+def test_seek_goes_anywhere_in_the_partition(log: FolderLog, orders: FolderTopic, clock: ManualClock) -> None:
     put(orders, 1, 2)
     clock.move(timedelta(hours=1))
     put(orders, 3, 4)
@@ -243,7 +244,7 @@ def test_seek_goes_anywhere_in_the_partition(log: Log, orders: Topic, clock: Man
         assert values(consumer.poll(0)) == [4], "where it was sent is where the group goes on"
 
 
-def test_a_seek_inside_a_loop_takes_effect_at_once(log: Log, orders: Topic) -> None:
+def test_a_seek_inside_a_loop_takes_effect_at_once(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, *range(10))
     seen = []
     with log.consumer("orders") as consumer:
@@ -254,7 +255,7 @@ def test_a_seek_inside_a_loop_takes_effect_at_once(log: Log, orders: Topic) -> N
     assert seen == [0, 1, 2, 8, 9]
 
 
-def test_lag_is_what_is_left(log: Log, orders: Topic) -> None:
+def test_lag_is_what_is_left(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, *range(10))
     with log.consumer("orders", max_rows=4) as consumer:
         assert consumer.lag() == {("orders", 0): 10, ("orders", 1): 0}
@@ -265,7 +266,7 @@ def test_lag_is_what_is_left(log: Log, orders: Topic) -> None:
 # --- commits ---
 
 
-def test_what_a_poll_returned_counts_as_processed_at_the_next(log: Log, orders: Topic) -> None:
+def test_what_a_poll_returned_counts_as_processed_at_the_next(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, 1, 2, 3)
     first = log.consumer("orders", group="g", max_rows=1, auto_commit="0")
     assert values([*first.poll(0), *first.poll(0)]) == [1, 2]
@@ -274,7 +275,7 @@ def test_what_a_poll_returned_counts_as_processed_at_the_next(log: Log, orders: 
         assert values(second.poll(0)) == [2, 3]
 
 
-def test_progress_is_committed_while_waiting_for_more(log: Log, orders: Topic) -> None:
+def test_progress_is_committed_while_waiting_for_more(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, 1)
     first = log.consumer("orders", group="g", auto_commit="100ms")
     first.poll(0)
@@ -285,7 +286,7 @@ def test_progress_is_committed_while_waiting_for_more(log: Log, orders: Topic) -
         assert second.poll(0) == []
 
 
-def test_a_block_left_by_an_exception_does_not_count_its_last_batch(log: Log, orders: Topic) -> None:
+def test_a_block_left_by_an_exception_does_not_count_its_last_batch(log: FolderLog, orders: FolderTopic) -> None:
     def work() -> None:
         with log.consumer("orders", group="g", max_rows=1) as consumer:
             for records in consumer.batches():
@@ -299,7 +300,7 @@ def test_a_block_left_by_an_exception_does_not_count_its_last_batch(log: Log, or
         assert values(consumer.poll(0)) == [2]
 
 
-def test_a_loop_left_in_the_middle_counts_exactly_what_it_saw(log: Log, orders: Topic) -> None:
+def test_a_loop_left_in_the_middle_counts_exactly_what_it_saw(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, 1, 2, 3, 4)
     with log.consumer("orders", group="g") as consumer:
         assert [next(consumer.events())["n"], *(event["n"] for event in zip_two(consumer))] == [1, 2, 3]
@@ -313,7 +314,7 @@ def zip_two(consumer: Consumer) -> Iterator[dict[str, object]]:
     yield next(events)
 
 
-def test_batches_that_were_not_handed_out_are_not_committed(log: Log, orders: Topic) -> None:
+def test_batches_that_were_not_handed_out_are_not_committed(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, 1)
     put(orders, 2, partition=1)
     with log.consumer("orders", group="g") as consumer:
@@ -322,7 +323,7 @@ def test_batches_that_were_not_handed_out_are_not_committed(log: Log, orders: To
         assert sorted(first + values(consumer.poll(0))) == [1, 2]
 
 
-def test_without_automatic_commits_only_commit_counts(log: Log, orders: Topic) -> None:
+def test_without_automatic_commits_only_commit_counts(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, 1, 2, 3)
     with log.consumer("orders", group="g", auto_commit=None, max_rows=1) as consumer:
         assert values(consumer.poll(0)) == [1]
@@ -333,7 +334,7 @@ def test_without_automatic_commits_only_commit_counts(log: Log, orders: Topic) -
         assert values(consumer.poll(0)) == [2, 3]
 
 
-def test_commit_needs_a_group_and_an_open_consumer(log: Log, orders: Topic) -> None:
+def test_commit_needs_a_group_and_an_open_consumer(log: FolderLog, orders: FolderTopic) -> None:
     consumer = log.consumer("orders")
     with pytest.raises(NoGroup):
         consumer.commit()
@@ -347,7 +348,7 @@ def test_commit_needs_a_group_and_an_open_consumer(log: Log, orders: Topic) -> N
 # --- sharing ---
 
 
-def test_members_share_and_each_record_comes_once(log: Log, orders: Topic) -> None:
+def test_members_share_and_each_record_comes_once(log: FolderLog, orders: FolderTopic) -> None:
     with log.consumer("orders", group="g") as first, log.consumer("orders", group="g") as second:
         eventually(lambda: len(first.assignment) == len(second.assignment) == 1)
         put(orders, 1)
@@ -359,7 +360,7 @@ def test_members_share_and_each_record_comes_once(log: Log, orders: Topic) -> No
         assert first.stats.rebalances == 3
 
 
-def test_a_partition_waits_until_the_application_is_done_with_it(log: Log, orders: Topic) -> None:
+def test_a_partition_waits_until_the_application_is_done_with_it(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, 1)
     put(orders, 2, partition=1)
     with log.consumer("orders", group="g") as first:
@@ -372,7 +373,7 @@ def test_a_partition_waits_until_the_application_is_done_with_it(log: Log, order
             assert second.poll(0.2) == first.poll(0.2) == []
 
 
-def test_a_loop_over_events_gives_a_partition_up_between_two_events(log: Log, orders: Topic) -> None:
+def test_a_loop_over_events_gives_a_partition_up_between_two_events(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, *range(0, 100, 2))
     put(orders, *range(1, 100, 2), partition=1)
     with log.consumer("orders", group="g") as first:
@@ -385,7 +386,7 @@ def test_a_loop_over_events_gives_a_partition_up_between_two_events(log: Log, or
             assert [event["n"] for event in second.events(timeout=0.2)] == list(range(1, 100, 2))
 
 
-def test_a_loop_over_events_gives_up_the_partition_it_is_in(log: Log, orders: Topic) -> None:
+def test_a_loop_over_events_gives_up_the_partition_it_is_in(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, *range(100), partition=1)
     with log.consumer("orders", group="g") as first:
         events = first.events(timeout=0.2)
@@ -397,7 +398,7 @@ def test_a_loop_over_events_gives_up_the_partition_it_is_in(log: Log, orders: To
     assert seen == list(range(10))
 
 
-def test_without_automatic_commits_a_partition_waits_for_the_commit(log: Log, orders: Topic) -> None:
+def test_without_automatic_commits_a_partition_waits_for_the_commit(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, 1)
     put(orders, 2, partition=1)
     options = {"group": "g", "auto_commit": None}
@@ -411,7 +412,7 @@ def test_without_automatic_commits_a_partition_waits_for_the_commit(log: Log, or
             assert second.poll(0.1) == []
 
 
-def test_who_never_commits_cannot_hold_a_partition_for_ever(log: Log, orders: Topic) -> None:
+def test_who_never_commits_cannot_hold_a_partition_for_ever(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, 1)
     put(orders, 2, partition=1)
     options = {"group": "g", "auto_commit": None, "session_timeout": "300ms"}
@@ -424,7 +425,7 @@ def test_who_never_commits_cannot_hold_a_partition_for_ever(log: Log, orders: To
 
 
 def test_who_does_not_poll_loses_its_partitions_and_hears_of_it(
-    log: Log, orders: Topic, caplog: pytest.LogCaptureFixture
+    log: FolderLog, orders: FolderTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(orders, 1)
     options = {"group": "g", "session_timeout": "300ms", "processing_timeout": "200ms"}
@@ -449,7 +450,7 @@ def test_who_does_not_poll_loses_its_partitions_and_hears_of_it(
     assert "joins again" in caplog.text
 
 
-def test_a_consumer_that_was_forgotten_frees_its_partitions(log: Log, orders: Topic) -> None:
+def test_a_consumer_that_was_forgotten_frees_its_partitions(log: FolderLog, orders: FolderTopic) -> None:
     forgotten = log.consumer("orders", group="g", session_timeout="30s")
     with log.consumer("orders", group="g") as other:
         eventually(lambda: len(other.assignment) == 1)
@@ -461,7 +462,7 @@ def test_a_consumer_that_was_forgotten_frees_its_partitions(log: Log, orders: To
 # --- topics that come and go ---
 
 
-def test_a_pattern_sees_topics_that_come_and_go(log: Log) -> None:
+def test_a_pattern_sees_topics_that_come_and_go(log: FolderLog) -> None:
     log.create("orders.eu", "n bigint")
     log.create("orders.eu.dead", "n bigint")
     log.create("clicks", "n bigint")
@@ -478,14 +479,14 @@ def test_a_pattern_sees_topics_that_come_and_go(log: Log) -> None:
             eventually(lambda: consumer.poll(0) == [] and consumer.assignment == (("orders.eu", 0),))
 
 
-def test_dead_letters_are_read_by_name_or_by_their_pattern(log: Log) -> None:
+def test_dead_letters_are_read_by_name_or_by_their_pattern(log: FolderLog) -> None:
     log.create("orders.dead", "n bigint")
     for subscription in ("orders.dead", "*.dead"):
         with log.consumer(subscription) as consumer:
             assert consumer.assignment == (("orders.dead", 0),)
 
 
-def test_a_topic_made_anew_starts_afresh(log: Log, orders: Topic) -> None:
+def test_a_topic_made_anew_starts_afresh(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, *range(10))
     for group in ("g", None):
         topic = log.topic("orders")
@@ -500,7 +501,7 @@ def test_a_topic_made_anew_starts_afresh(log: Log, orders: Topic) -> None:
         assert seen[-20:] == list(range(100, 120))
 
 
-def test_an_unknown_topic_is_refused_and_a_pattern_waits(log: Log, orders: Topic) -> None:
+def test_an_unknown_topic_is_refused_and_a_pattern_waits(log: FolderLog, orders: FolderTopic) -> None:
     with pytest.raises(UnknownTopic, match="did you mean 'orders'"):
         log.consumer("order")
     with log.consumer("zz*", group="g") as consumer:
@@ -513,7 +514,7 @@ def test_an_unknown_topic_is_refused_and_a_pattern_waits(log: Log, orders: Topic
 
 @pytest.mark.parametrize("group", ["g", None])
 def test_records_that_retention_removed_are_never_passed_over_silently(
-    log: Log, clock: ManualClock, caplog: pytest.LogCaptureFixture, group: str | None
+    log: FolderLog, clock: ManualClock, caplog: pytest.LogCaptureFixture, group: str | None
 ) -> None:
     topic = log.create("short", "n bigint", retention_age="1h")
     put(topic, *range(5))
@@ -531,7 +532,7 @@ def test_records_that_retention_removed_are_never_passed_over_silently(
     assert "retention removed 4 records from offset 1 on" in caplog.text
 
 
-def test_a_consumer_can_refuse_to_go_on_after_a_gap(log: Log, clock: ManualClock) -> None:
+def test_a_consumer_can_refuse_to_go_on_after_a_gap(log: FolderLog, clock: ManualClock) -> None:
     topic = log.create("short", "n bigint", retention_age="1h")
     put(topic, *range(5))
     with log.consumer("short", group="g", on_removed="raise") as consumer:
@@ -550,7 +551,7 @@ def test_a_consumer_can_refuse_to_go_on_after_a_gap(log: Log, clock: ManualClock
 # --- what it costs, and what it refuses ---
 
 
-def test_an_append_wakes_a_waiting_consumer_within_milliseconds(log: Log, orders: Topic) -> None:
+def test_an_append_wakes_a_waiting_consumer_within_milliseconds(log: FolderLog, orders: FolderTopic) -> None:
     delays = []
     with log.consumer("orders", group="g") as consumer:
         for number in range(20):
@@ -568,7 +569,7 @@ def test_an_append_wakes_a_waiting_consumer_within_milliseconds(log: Log, orders
     assert sorted(delays)[10] < 0.02, f"it took {sorted(delays)[10] * 1000:.1f} ms"
 
 
-def test_idle_consumers_need_no_processor_time(log: Log, orders: Topic) -> None:
+def test_idle_consumers_need_no_processor_time(log: FolderLog, orders: FolderTopic) -> None:
     consumers = [log.consumer("orders", group="g") for _ in range(4)] + [log.consumer("*")]
     eventually(lambda: sum(len(consumer.assignment) for consumer in consumers) == 4)
     threads = [threading.Thread(target=consumer.poll, args=(2,)) for consumer in consumers]
@@ -585,7 +586,7 @@ def test_idle_consumers_need_no_processor_time(log: Log, orders: Topic) -> None:
     assert spent < 0.02 * len(consumers), f"{spent / len(consumers) / 2:.1%} of a processor for each"
 
 
-def test_options_that_make_no_sense_are_refused(log: Log, orders: Topic) -> None:
+def test_options_that_make_no_sense_are_refused(log: FolderLog, orders: FolderTopic) -> None:
     for option, value in (
         ("max_rows", 0), ("session_timeout", "1ms"), ("processing_timeout", "0"), ("on_removed", "ignore"),
     ):  # fmt: skip
@@ -598,7 +599,9 @@ def test_options_that_make_no_sense_are_refused(log: Log, orders: Topic) -> None
         log.consumer("orders", group="A group")
 
 
-def test_a_consumer_does_not_survive_a_fork(log: Log, orders: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_does_not_survive_a_fork(
+    log: FolderLog, orders: FolderTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
     consumer = log.consumer("orders", group="g")
     pid = os.getpid()
     with monkeypatch.context() as patched:

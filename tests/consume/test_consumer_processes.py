@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.consume.group_status import GroupStatus, group_status
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.consume.groups import GroupStatus
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from tests.consume.consumer_process import ConsumerProcess
 
 PARTITIONS = 4
@@ -23,18 +23,18 @@ Start = Callable[..., ConsumerProcess]
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with Log(tmp_path, background=False) as made:
+def log(tmp_path: Path) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path, background=False) as made:
         yield made
 
 
 @pytest.fixture
-def orders(log: Log) -> Topic:
+def orders(log: FolderLog) -> FolderTopic:
     return log.create("orders", "n bigint", partitions=PARTITIONS)
 
 
 @pytest.fixture
-def start(log: Log) -> Iterator[Start]:
+def start(log: FolderLog) -> Iterator[Start]:
     started: list[ConsumerProcess] = []
 
     def start_one(*arguments: str, topics: tuple[str, ...] = ("orders",), group: str = "g") -> ConsumerProcess:
@@ -47,7 +47,7 @@ def start(log: Log) -> Iterator[Start]:
         process.stop()
 
 
-def put(topic: Topic, rows: int = 10) -> int:
+def put(topic: FolderTopic, rows: int = 10) -> int:
     """So many records into each partition; returns how many in all."""
     for partition in topic.partitions:
         partition.append(pa.record_batch({"n": pa.array(range(rows), pa.int64())}))
@@ -63,9 +63,9 @@ def eventually(is_true: Callable[[], object], seconds: float = 40.0) -> float:
     return time.monotonic() - before
 
 
-def shares(log: Log, group: str = "g") -> list[int]:
+def shares(log: FolderLog, group: str = "g") -> list[int]:
     """How many partitions each member owns, once nothing is on the move."""
-    status = group_status(log, group) if (log.root / "groups" / group / "members").exists() else None
+    status = log.groups.status(group) if (log.root / "groups" / group / "members").exists() else None
     if status is None or any(each.owner is None or each.moving_to for each in status.partitions):
         return []
     return sorted(member.partitions for member in status.members)
@@ -75,11 +75,11 @@ def committed(status: GroupStatus) -> dict[tuple[str, int], int]:
     return {(each.topic, each.partition): each.committed or 0 for each in status.partitions}
 
 
-def all_records(topic: Topic) -> set[tuple[str, int, int]]:
+def all_records(topic: FolderTopic) -> set[tuple[str, int, int]]:
     return {(topic.name, number, offset) for number, end in topic.end().items() for offset in range(end)}
 
 
-def test_each_group_gets_everything_and_its_members_share_it(log: Log, orders: Topic, start: Start) -> None:
+def test_each_group_gets_everything_and_its_members_share_it(log: FolderLog, orders: FolderTopic, start: Start) -> None:
     left, right, other = start(), start(), start(group="other")
     eventually(lambda: shares(log) == [2, 2] and shares(log, "other") == [4])
     for _ in range(10):
@@ -93,7 +93,9 @@ def test_each_group_gets_everything_and_its_members_share_it(log: Log, orders: T
             assert offsets == sorted(offsets)
 
 
-def test_living_members_hand_over_without_delivering_anything_twice(log: Log, orders: Topic, start: Start) -> None:
+def test_living_members_hand_over_without_delivering_anything_twice(
+    log: FolderLog, orders: FolderTopic, start: Start
+) -> None:
     members: list[ConsumerProcess] = []
     for count in (1, 2, 3):
         members.append(start("--work-seconds", "0.01"))
@@ -108,13 +110,15 @@ def test_living_members_hand_over_without_delivering_anything_twice(log: Log, or
     assert all(member.records() for member in members)
 
 
-def test_a_killed_member_is_replaced_at_once_and_nothing_is_lost(log: Log, orders: Topic, start: Start) -> None:
+def test_a_killed_member_is_replaced_at_once_and_nothing_is_lost(
+    log: FolderLog, orders: FolderTopic, start: Start
+) -> None:
     options = ("--session-timeout", "60s", "--commit", "--work-seconds", "0.002")
     members = [start(*options) for _ in range(3)]
     eventually(lambda: shares(log) == [1, 1, 2])
     eventually(lambda: put(orders, 5) and all(len(member.records("done")) > 20 for member in members))
     members[0].send(signal.SIGKILL)
-    before = committed(group_status(log, "g"))
+    before = committed(log.groups.status("g"))
     took = eventually(lambda: put(orders, 5) and shares(log) == [2, 2])
     assert took < 15, "sooner than a sign of life is due"
     assert_all_processed_once(orders, members)
@@ -122,7 +126,9 @@ def test_a_killed_member_is_replaced_at_once_and_nothing_is_lost(log: Log, order
     assert all(offset >= before[topic, number] for (topic, number, offset), times in again.items() if times > 1)
 
 
-def test_a_frozen_member_is_replaced_and_comes_back_as_a_new_one(log: Log, orders: Topic, start: Start) -> None:
+def test_a_frozen_member_is_replaced_and_comes_back_as_a_new_one(
+    log: FolderLog, orders: FolderTopic, start: Start
+) -> None:
     options = ("--session-timeout", "1s", "--commit", "--work-seconds", "0.002")
     frozen, *others = members = [start(*options) for _ in range(2)]
     eventually(lambda: shares(log) == [2, 2])
@@ -140,10 +146,10 @@ def test_a_frozen_member_is_replaced_and_comes_back_as_a_new_one(log: Log, order
     assert len(frozen.told()) > had
 
 
-def assert_all_processed_once(topic: Topic, members: list[ConsumerProcess]) -> None:
+def assert_all_processed_once(topic: FolderTopic, members: list[ConsumerProcess]) -> None:
     """Nothing is lost, and what was committed never comes again. Nothing may be produced meanwhile."""
     ends = {(topic.name, number): end for number, end in topic.end().items()}
-    eventually(lambda: committed(group_status(topic.log, "g")) == ends)
+    eventually(lambda: committed(topic.log.groups.status("g")) == ends)
     time.sleep(0.1)  # For the last line of their histories.
     assert {each for member in members for each in member.records()} == all_records(topic)
     # Killed between its commit and the next line, a member did its work all the same.
@@ -160,7 +166,7 @@ def assert_all_processed_once(topic: Topic, members: list[ConsumerProcess]) -> N
             committed_at.update(((topic_name, partition, offset), line["at"]) for offset in offsets)
 
 
-def test_a_pattern_sees_a_topic_that_another_process_makes(log: Log, start: Start) -> None:
+def test_a_pattern_sees_a_topic_that_another_process_makes(log: FolderLog, start: Start) -> None:
     members = [start("--session-timeout", "60s", topics=("orders.*",)) for _ in range(2)]
     eventually(lambda: all(member.told() for member in members))
     topic = log.create("orders.eu", "n bigint", partitions=2)
@@ -170,7 +176,7 @@ def test_a_pattern_sees_a_topic_that_another_process_makes(log: Log, start: Star
     assert sorted(members[0].records() + members[1].records()) == sorted(all_records(topic))
 
 
-def test_idle_processes_of_a_group_need_no_processor_time(log: Log, orders: Topic, start: Start) -> None:
+def test_idle_processes_of_a_group_need_no_processor_time(log: FolderLog, orders: FolderTopic, start: Start) -> None:
     members = [start("--is-idle") for _ in range(2)]
     eventually(lambda: shares(log) == [2, 2])
     put(orders)
@@ -190,7 +196,7 @@ def processor_seconds(member: ConsumerProcess) -> float:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_members_that_are_killed_and_frozen_at_random_lose_nothing(
-    log: Log, orders: Topic, start: Start, seed: int
+    log: FolderLog, orders: FolderTopic, start: Start, seed: int
 ) -> None:
     """Fifty faults each, at any moment: in a poll, in a commit, in the middle of a change of the group."""
     choose = random.Random(seed)

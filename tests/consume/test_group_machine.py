@@ -32,10 +32,11 @@ from hypothesis.stateful import (
 
 from penstock.consume import seat
 from penstock.consume.assignment import TopicPartition
+from penstock.consume.attendance import Attendance
 from penstock.consume.intake import Intake
 from penstock.consume.options import consumer_options
 from penstock.errors import MemberEvicted
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 
 SESSION_SECONDS = 10.0
 MEMORY = Path("/dev/shm")
@@ -54,7 +55,7 @@ class Reader:
         self.is_auto_commit = is_auto_commit
         self.in_hand: list[tuple[TopicPartition, int]] = []
         self.intake = Intake(machine.log, options, monotonic=lambda: machine.now, is_threaded=False)
-        assert self.intake.attendance is not None
+        assert isinstance(self.intake.attendance, Attendance)
         self.attendance = self.intake.attendance
         self.seen_evictions = 0
         self.given_up_in_hand: set[TopicPartition] = set()
@@ -76,7 +77,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.patch = mock.patch.object(seat, "uuid", names)
         self.patch.start()
         self.folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
-        self.log = Log(self.folder, background=False)
+        self.log = FolderLog(self.folder, background=False)
         self.log.create("a.one", "n bigint", partitions=3)
         self.log.create("b", "n bigint", partitions=2)
         self.made = 2

@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from penstock.consume.consumer import Consumer
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from tests.faults import workers
 from tests.faults.checker import Verdict
 from tests.faults.history import Entry, read_history
@@ -97,7 +97,7 @@ def _judge_group(verdict: Verdict, root: Path, entries: list[Entry]) -> None:
     """The group goes on where it left off, to the end; then its members together were given every record."""
     given = [(entry["partition"], entry["start"], entry["stop"]) for entry in entries if entry["do"] == "received"]
     ends = {number: stored.end_offset for (name, number), stored in verdict.partitions.items() if name == workers.PLAIN}
-    with Log(root, background=False) as log, Consumer(log, workers.PLAIN, group=workers.GROUP) as consumer:
+    with FolderLog(root, background=False) as log, Consumer(log, workers.PLAIN, group=workers.GROUP) as consumer:
         while consumer.positions() != {(workers.PLAIN, number): end for number, end in ends.items()}:
             found = consumer.poll(10)
             if not found:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from tests.faults.checker import Verdict, judge
 from tests.faults.history import Entry
 
 
 def judge_opened(root: Path, entries: list[Entry]) -> Verdict:
     """Opens the log as the next process would, judges, and compares what penstock reads with what the judge reads."""
-    with Log(root, background=False) as log:
+    with FolderLog(root, background=False) as log:
         for name in log.topics():
             log.topic(name).end()
         verdict = judge(root, entries)

@@ -28,7 +28,7 @@ from typing import Any, get_args
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.modes.engine import Engine, open_engine
 from penstock.modes.stream import run_stream
 from penstock.modes.topics import make_topics
@@ -70,7 +70,7 @@ class Storm:
         self.spark = spark
         self.views = views
         self._items = 0
-        with Log(folder / "log", background=False) as log:
+        with FolderLog(folder / "log", background=False) as log:
             make_topics(accounts(), log)
 
     def append(self, dice: Random, count: int = EVENTS) -> None:
@@ -80,7 +80,7 @@ class Storm:
             self._items += 1
             at = START + timedelta(seconds=dice.randrange(300))
             rows.append({"time": at, "account": dice.choice("abcde"), "item": self._items, "amount": dice.randrange(9)})
-        with Log(self.folder / "log", background=False) as log:
+        with FolderLog(self.folder / "log", background=False) as log:
             topic = log.topic("events")
             topic.append(pa.Table.from_pylist(rows, schema=topic.schema))
 
@@ -99,7 +99,7 @@ class Storm:
     def judge(self) -> list[str]:
         """What is wrong with what the processes left."""
         expected = self.uninterrupted()
-        with Log(self.folder / "log", background=False) as log, self.engine(log, self.url) as (engine, store):
+        with FolderLog(self.folder / "log", background=False) as log, self.engine(log, self.url) as (engine, store):
             found = rows_of(engine, store)
             faults = [
                 f"view {name}: found {found[name]}, expected {rows}"
@@ -117,12 +117,12 @@ class Storm:
         """What one run that nobody disturbs makes of the log."""
         (self.folder / "calm.db").unlink(missing_ok=True)
         url = f"sqlite:{self.folder / 'calm.db'}"
-        with Log(self.folder / "log", background=False) as log, self.engine(log, url) as (engine, store):
+        with FolderLog(self.folder / "log", background=False) as log, self.engine(log, url) as (engine, store):
             run_stream(engine, once=True, max_rows=50)
             return rows_of(engine, store)
 
     @contextmanager
-    def engine(self, log: Log, url: str) -> Iterator[tuple[Engine, Store]]:
+    def engine(self, log: FolderLog, url: str) -> Iterator[tuple[Engine, Store]]:
         with (
             open_store(url) as store,
             open_engine(accounts(), log=log, store=store, spark=self.spark, is_silent=True, views=self.views) as engine,
@@ -175,7 +175,7 @@ def storm_everywhere(
         return list(pool.map(one, points))
 
 
-def changes_of(log: Log, name: str) -> list[list[dict[str, Any]]]:
+def changes_of(log: FolderLog, name: str) -> list[list[dict[str, Any]]]:
     """The records of a topic of changes, partition by partition, in order."""
     topic = log.topic(name)
     ends = topic.end()

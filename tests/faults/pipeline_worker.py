@@ -27,9 +27,9 @@ import penstock.modes.running
 import penstock.upkeep.step
 from penstock import Pipeline
 from penstock.errors import PenstockError
-from penstock.log.log import Log
-from penstock.log.partition import Partition
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_partition import FolderPartition
+from penstock.log.folder_topic import FolderTopic
 from penstock.modes.batch import run_batch
 from penstock.modes.engine import Engine, open_engine
 from penstock.modes.replays import run_kappa
@@ -139,7 +139,7 @@ def work(job: Job, answers: Connection | None = None) -> None:
     if job.strike is not None:
         arm(job.strike)
     try:
-        with Log(job.log, background=False) as log, open_store(job.url, lease=job.lease) as store:
+        with FolderLog(job.log, background=False) as log, open_store(job.url, lease=job.lease) as store:
             tell(("ready", os.getpid()))
             time.sleep(max(job.at - time.time(), 0))
             compiled = compile_pipeline(accounts(), spark)
@@ -206,7 +206,7 @@ def arm(strike: Strike) -> None:
 
     match strike.point:
         case "slice":
-            struck(Topic, "slice")
+            struck(FolderTopic, "slice")
         case "job":
             struck_within(penstock.upkeep.step, "collect")
         case "before":
@@ -218,7 +218,7 @@ def arm(strike: Strike) -> None:
         case "after":
             struck(RunningSet, "moved")
         case "changelog" if strike.chance < 0.7:
-            struck(Partition, "append", lambda *_, producer=None, **__: producer is not None)
+            struck(FolderPartition, "append", lambda *_, producer=None, **__: producer is not None)
         case "changelog":
             struck(Relay, "_next")
         case "rebuild" if strike.chance < 0.5:

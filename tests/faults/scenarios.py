@@ -15,8 +15,8 @@ from typing import Literal
 from penstock.consume.assignment import TopicPartition
 from penstock.consume.group import Group
 from penstock.errors import PartitionReadOnly, PenstockError
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from tests.faults.history import SCHEMA, History
 from tests.faults.workers import append, events
 
@@ -34,7 +34,7 @@ def play(scenario: Scenario, root: Path, history_path: Path, gate: Connection) -
     history = History(history_path)
     if scenario == "mend":
         _leave_a_mess(root, history)
-    log = Log(root, background=False)
+    log = FolderLog(root, background=False)
     steps = _life(log, history) if scenario == "life" else _mend(log, history)
     gate.send(os.getpid())
     gate.recv()
@@ -54,11 +54,11 @@ def play(scenario: Scenario, root: Path, history_path: Path, gate: Connection) -
     os._exit(0)
 
 
-def _life(log: Log, history: History) -> Steps:
+def _life(log: FolderLog, history: History) -> Steps:
     """Makes topics, appends, rolls, seals, retains, compacts, commits, alters and deletes."""
 
     def create(name: str, **options: object) -> None:
-        log.create(name, SCHEMA, segment_bytes=4096, **options)  # type: ignore[arg-type]
+        log.create(name, SCHEMA, segment_bytes=4096, **options)
         history.add("created", topic=name)
 
     def write(name: str, turn: int) -> None:
@@ -77,7 +77,7 @@ def _life(log: Log, history: History) -> Steps:
         log.delete(name)
         history.add("deleted", topic=name)
 
-    def topic(name: str) -> Topic:
+    def topic(name: str) -> FolderTopic:
         return log.topic(name)
 
     return [
@@ -102,7 +102,7 @@ def _life(log: Log, history: History) -> Steps:
     ]  # fmt: skip
 
 
-def _mend(log: Log, history: History) -> Steps:
+def _mend(log: FolderLog, history: History) -> Steps:
     """What comes after a crash: everything that was left behind is mended by whoever comes next."""
     return [
         ("append t", lambda: append(history, log.topic("t"), "w", 0, 50, 10)),
@@ -117,9 +117,9 @@ def _mend(log: Log, history: History) -> Steps:
 
 def _leave_a_mess(root: Path, history: History) -> None:
     """A torn frame; a segment that was closed, with a torn one behind it; no `end`; files that nothing refers to."""
-    with Log(root, background=False) as log:
+    with FolderLog(root, background=False) as log:
         for name, options in (*TOPICS.items(), ("new", {})):
-            topic = log.create(name, SCHEMA, segment_bytes=4096, **options)  # type: ignore[arg-type]
+            topic = log.create(name, SCHEMA, segment_bytes=4096, **options)
             history.add("created", topic=name)
             for turn in range(5):
                 append(history, topic, "w", 0, 10 * turn, 10)
@@ -137,12 +137,12 @@ def _leave_a_mess(root: Path, history: History) -> None:
             (directory / leftover).write_bytes(b"nothing refers to this")
 
 
-def _commit(log: Log, offset: int) -> None:
+def _commit(log: FolderLog, offset: int) -> None:
     key = TopicPartition("t", 0, log.topic("t").definition.id)
     Group(log.root, "g", lambda _: frozenset([key])).reset({key: offset})
 
 
-def _try_again(log: Log, name: str) -> str:
+def _try_again(log: FolderLog, name: str) -> str:
     """What a second append in the same process meets."""
     try:
         topic = log.topic(name)
@@ -157,9 +157,9 @@ def _try_again(log: Log, name: str) -> str:
 def go_on(root: Path, history_path: Path) -> None:
     """What the next process does: everything again."""
     history = History(history_path)
-    with Log(root, background=False) as log:
+    with FolderLog(root, background=False) as log:
         for name, options in TOPICS.items():
-            topic = log.create(name, SCHEMA, segment_bytes=4096, exist_ok=True, **options)  # type: ignore[arg-type]
+            topic = log.create(name, SCHEMA, segment_bytes=4096, exist_ok=True, **options)
             for turn in range(100, 104):
                 append(history, topic, "w", 0, 10 * turn, 10)
             topic.seal(active=True)

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import CorruptionError
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from penstock.log.frame import Frame
-from penstock.log.log import Log
+from penstock.log.partition import Ranges
 from penstock.log.producers import named_producer
-from penstock.log.reading import Ranges
 from penstock.log.sealed import check_once, read_row_groups
 from penstock.log.segment import BadSegmentHeader, Segment
-from penstock.log.topic import Topic
 from tests.faults.history import SCHEMA
 from tests.faults.stored import FrameSeen, read_segment
 from tests.faults.workers import events
@@ -60,9 +60,9 @@ def every_or_some() -> pytest.MarkDecorator:
     return pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)], ids=["some", "every"])
 
 
-def make_topic(root: Path, rows: int, frames: int) -> tuple[Topic, Path]:
+def make_topic(root: Path, rows: int, frames: int) -> tuple[FolderTopic, Path]:
     """A topic with some frames in its only segment; each was sent by a producer, and holds some hours of event time."""
-    topic = Log(root, background=False, clock=iter(range(1_000_000, 1 << 40, 1_000_000)).__next__).create(
+    topic = FolderLog(root, background=False, clock=iter(range(1_000_000, 1 << 40, 1_000_000)).__next__).create(
         "t", SCHEMA, event_time="time", segment_bytes=1 << 30
     )
     for turn in range(frames):
@@ -139,17 +139,17 @@ class Question:
     """Something to ask of a partition; the answer must be right, or an error."""
 
     name: str
-    ask: Callable[[Topic], object]
+    ask: Callable[[FolderTopic], object]
 
 
-def numbers(topic: Topic, start: int = 0, *, arrived: Ranges = None, event_time: Ranges = None) -> list[Row]:
+def numbers(topic: FolderTopic, start: int = 0, *, arrived: Ranges = None, event_time: Ranges = None) -> list[Row]:
     """Reads as much as asked for, and nothing else."""
     batches = topic.partitions[0].read(start, arrived=arrived, event_time=event_time)
     table = pa.Table.from_batches(batches, topic.read_schema())
     return list(zip(*(table.column(name).to_pylist() for name in ("_offset", "number", "note")), strict=True))
 
 
-def duplicates(topic: Topic) -> int:
+def duplicates(topic: FolderTopic) -> int:
     """Sends again what was sent last, and one record more: how much of it is known?"""
     end = topic.partitions[0].end().offset
     batch = events("w", end - 1, 2, topic.schema)
@@ -208,7 +208,7 @@ def _header_bits(frames: list[FrameSeen], *, every: bool) -> list[int]:
     return bits if every else random.Random(1).sample(bits, 300)
 
 
-def _opened(directory: Path, original: Path, has_hint: bool, flipped: int | None = None) -> Topic:
+def _opened(directory: Path, original: Path, has_hint: bool, flipped: int | None = None) -> FolderTopic:
     partition = directory / "topics" / "t" / "0"
     for path in partition.iterdir():
         path.unlink()
@@ -218,13 +218,13 @@ def _opened(directory: Path, original: Path, has_hint: bool, flipped: int | None
             content[flipped >> 3] ^= 1 << (flipped & 7)
         if path.name != "end" or has_hint:
             (partition / path.name).write_bytes(content)
-    return Log(directory, background=False).topic("t")
+    return FolderLog(directory, background=False).topic("t")
 
 
 @every_or_some()
 def test_flipped_bit_of_a_sealed_segment_is_noticed(memory_path: Path, every: bool) -> None:
     make_topic(memory_path, 4200, 2)
-    topic = Log(memory_path, background=False).topic("t")
+    topic = FolderLog(memory_path, background=False).topic("t")
     topic.seal(active=True)
     path = topic.directory / "0" / f"{0:020d}.parquet"
     crc, size = google_crc32c.value(path.read_bytes()), path.stat().st_size
@@ -246,7 +246,7 @@ def test_flipped_bit_of_a_sealed_segment_is_noticed(memory_path: Path, every: bo
 def test_flipped_bit_of_a_sealed_segment_stops_a_reader(memory_path: Path) -> None:
     """The same through a partition: the error names the file, and the rest of the partition can be read."""
     make_topic(memory_path, 20, 4)
-    topic = Log(memory_path, background=False).topic("t")
+    topic = FolderLog(memory_path, background=False).topic("t")
     topic.seal(active=True)
     topic.partitions[0].append(events("w", 80, 20, topic.schema))
     path = topic.directory / "0" / f"{0:020d}.parquet"

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from tests.faults import checker, history, stored
 from tests.faults.checker import judge
 from tests.faults.history import SCHEMA, Entry, History, read_history
@@ -31,8 +31,8 @@ class Scene:
         directory.mkdir(exist_ok=True)
         self.root = directory / "log"
         self.history = History(directory / "history.jsonl")
-        with Log(self.root, background=False) as log:
-            self.topic = log.create("t", SCHEMA, **options)  # type: ignore[arg-type]
+        with FolderLog(self.root, background=False) as log:
+            self.topic = log.create("t", SCHEMA, **options)
             for turn in range(2):
                 for writer in ("a", "b"):
                     self.append(writer, 10 * turn, 10)
@@ -52,8 +52,8 @@ class Scene:
         fields = {"topic": "t", "writer": writer, "partition": 0, "first": first, "count": count}
         self.history.add(do, **fields, **({} if base is None else {"base": base}))
 
-    def reopened(self) -> Topic:
-        self.topic = Log(self.root, background=False).topic("t")
+    def reopened(self) -> FolderTopic:
+        self.topic = FolderLog(self.root, background=False).topic("t")
         return self.topic
 
     def entries(self) -> list[Entry]:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.log.producers import new_producer
 from tests.faults.checker import judge
 from tests.faults.history import SCHEMA, Entry
@@ -44,8 +44,8 @@ def test_arrival_never_decreases_whatever_the_clock_does(memory_path: Path, seed
     dice = random.Random(seed)
     producer = new_producer()
     entries: list[Entry] = []
-    Log(memory_path, background=False).create("t", SCHEMA, event_time="time", segment_bytes=8192)
-    logs = [Log(memory_path, background=False, clock=clock) for clock in clocks]
+    FolderLog(memory_path, background=False).create("t", SCHEMA, event_time="time", segment_bytes=8192)
+    logs = [FolderLog(memory_path, background=False, clock=clock) for clock in clocks]
     arrivals = []
     for turn in range(80):
         topic = logs[dice.randrange(2)].topic("t")
@@ -64,10 +64,10 @@ def test_arrival_never_decreases_whatever_the_clock_does(memory_path: Path, seed
         if dice.random() < 0.1:
             which = dice.randrange(2)
             logs[which].close()
-            logs[which] = Log(memory_path, background=False, clock=clocks[which])
+            logs[which] = FolderLog(memory_path, background=False, clock=clocks[which])
         if dice.random() < 0.05:  # A power cut forgets it, and the next one has to find out.
             (memory_path / "topics/t/0/end").write_bytes(b"")
-            logs = [Log(memory_path, background=False, clock=clock) for clock in clocks]
+            logs = [FolderLog(memory_path, background=False, clock=clock) for clock in clocks]
     assert all(before <= after for before, after in pairwise(arrivals))
     assert max(arrivals) <= max(clock.greatest for clock in clocks)
     topic = logs[0].topic("t")
@@ -83,7 +83,7 @@ def test_arrival_never_decreases_whatever_the_clock_does(memory_path: Path, seed
 def test_records_of_a_clock_ahead_are_kept_until_they_are_old(memory_path: Path) -> None:
     """Age counts from the append as the clock showed it: a clock that was ahead drops nothing too early."""
     clock = [NOW_US]
-    log = Log(memory_path, background=False, clock=lambda: clock[0])
+    log = FolderLog(memory_path, background=False, clock=lambda: clock[0])
     topic = log.create("t", SCHEMA, retention_age="1 hour")
     topic.partitions[0].append(events("w", 0, 10, topic.schema))
     clock[0] += 10 * HOUR_US
@@ -104,7 +104,7 @@ def test_records_of_a_clock_ahead_are_kept_until_they_are_old(memory_path: Path)
 
 def test_producer_is_known_after_the_clock_was_set_back(memory_path: Path) -> None:
     clock = [NOW_US]
-    log = Log(memory_path, background=False, clock=lambda: clock[0])
+    log = FolderLog(memory_path, background=False, clock=lambda: clock[0])
     topic = log.create("t", SCHEMA, segment_bytes=4096)
     producer = new_producer()
     for turn in range(30):

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PartitionReadOnly
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from tests.conftest import ROOT
 from tests.faults.checker import judge
 from tests.faults.history import SCHEMA, History, read_history
@@ -39,14 +39,14 @@ def small_disk(root_user: None, tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def append(history: History, topic: Topic, first: int, count: int = 50) -> None:
+def append(history: History, topic: FolderTopic, first: int, count: int = 50) -> None:
     fields = {"topic": topic.name, "writer": "w", "partition": 0, "first": first, "count": count}
     history.add("send", **fields)
     appended = topic.partitions[0].append(events("w", first, count, topic.schema))
     history.add("ack", **fields, base=appended.base_offset)
 
 
-def fill(history: History, topic: Topic, first: int) -> tuple[int, PartitionReadOnly]:
+def fill(history: History, topic: FolderTopic, first: int) -> tuple[int, PartitionReadOnly]:
     """Appends until the disk refuses. How far it came, and the error."""
     while True:
         try:
@@ -73,7 +73,7 @@ def test_full_disk_makes_the_partition_read_only_in_this_process(
     root = small_disk / "log"
     first = 0
     for _ in range(3):  # Each time a new process would see: here, a new log.
-        with Log(root, background=False) as log:
+        with FolderLog(root, background=False) as log:
             topic = log.create("t", SCHEMA, segment_bytes=segment_bytes, exist_ok=True)
             first, error = fill(history, topic, first)
             assert error.cause.errno == errno.ENOSPC
@@ -83,10 +83,10 @@ def test_full_disk_makes_the_partition_read_only_in_this_process(
                     append(history, topic, first, 1)
             assert topic.slice().num_rows == topic.end()[0]
         assert assert_clean(root, history, is_recovered=False) >= 50
-    with Log(root, background=False) as log, pytest.raises(PartitionReadOnly):
+    with FolderLog(root, background=False) as log, pytest.raises(PartitionReadOnly):
         append(history, log.topic("t"), first)
     ballast.unlink()
-    with Log(root, background=False) as log:
+    with FolderLog(root, background=False) as log:
         before = log.topic("t").end()[0]
         append(history, log.topic("t"), 1_000_000)
         assert log.topic("t").end()[0] == before + 50
@@ -97,7 +97,7 @@ def test_full_disk_makes_the_partition_read_only_in_this_process(
 def test_full_disk_does_not_disturb_what_is_there_when_sealing(small_disk: Path, tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
     root = small_disk / "log"
-    with Log(root, background=False) as log:
+    with FolderLog(root, background=False) as log:
         topic = log.create("t", SCHEMA, segment_bytes=64 << 10)
         for turn in range(100):
             append(history, topic, 50 * turn)
@@ -109,7 +109,7 @@ def test_full_disk_does_not_disturb_what_is_there_when_sealing(small_disk: Path,
         assert topic.slice().num_rows == 5000
         assert_clean(root, history, is_recovered=False)
         (small_disk / "ballast").unlink()
-    with Log(root, background=False) as log:
+    with FolderLog(root, background=False) as log:
         assert log.topic("t").seal(active=True) > 0
         assert log.topic("t").slice().num_rows == 5000
     assert_clean(root, history)
@@ -118,7 +118,7 @@ def test_full_disk_does_not_disturb_what_is_there_when_sealing(small_disk: Path,
 @pytest.mark.services
 def test_topic_that_does_not_fit_on_the_disk_is_not_there(small_disk: Path) -> None:
     root = small_disk / "log"
-    with Log(root, background=False) as log:
+    with FolderLog(root, background=False) as log:
         log.create("fits", SCHEMA)
         (small_disk / "ballast").write_bytes(bytes(4096 * (shutil.disk_usage(small_disk).free // 4096)))
         with pytest.raises(OSError, match="No space left on device"):
@@ -131,12 +131,12 @@ def test_topic_that_does_not_fit_on_the_disk_is_not_there(small_disk: Path) -> N
 LIMITED = """
 import json, resource, signal, sys
 from pathlib import Path
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from tests.faults.history import History
 from tests.faults.test_disk_full import append, fill
 root, history = Path(sys.argv[1]), History(Path(sys.argv[2]))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-with Log(root, background=False) as log:
+with FolderLog(root, background=False) as log:
     topic = log.topic("t")
     append(history, topic, 0)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
@@ -149,7 +149,7 @@ with Log(root, background=False) as log:
 def test_file_that_may_not_grow_makes_the_partition_read_only_in_this_process(tmp_path: Path) -> None:
     """RLIMIT_FSIZE: the write is short first, then fails. Another process without the limit goes on."""
     root, history = tmp_path / "log", History(tmp_path / "history.jsonl")
-    with Log(root, background=False) as log:
+    with FolderLog(root, background=False) as log:
         log.create("t", SCHEMA)
     limited = subprocess.run(
         [sys.executable, "-c", LIMITED, str(root), str(history.path)],
@@ -157,7 +157,7 @@ def test_file_that_may_not_grow_makes_the_partition_read_only_in_this_process(tm
     )  # fmt: skip
     first, number, again, rows = json.loads(limited.stdout)
     assert (number, again, rows) == (errno.EFBIG, first, first)
-    with Log(root, background=False) as log:
+    with FolderLog(root, background=False) as log:
         assert log.topic("t").end() == {0: first}
         append(history, log.topic("t"), 1_000_000)
     assert assert_clean(root, history) == first + 50

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.produce.producer import Producer
 from tests.faults.history import SCHEMA, History, read_history
 from tests.faults.opened import judge_opened
@@ -20,7 +20,7 @@ PARTITIONS = 4
 def write_batches(root: Path, histories: Path, writer: str, total: int, batch: int) -> None:
     """Appends to one partition after the other; every second writer by a producer, which spreads each batch."""
     history = History(histories / f"{writer}.jsonl")
-    with Log(root) as log:
+    with FolderLog(root) as log:
         topic = log.topic("t")
         if int(writer.removeprefix("w")) % 2:
             for turn, first in enumerate(range(0, total, batch)):
@@ -47,7 +47,7 @@ def test_writers_in_eight_processes_keep_offsets_gapless_and_their_order(
 ) -> None:
     root, histories = tmp_path / "log", tmp_path / "histories"
     histories.mkdir()
-    with Log(root, background=False) as log:
+    with FolderLog(root, background=False) as log:
         log.create("t", SCHEMA, key="number", event_time="time", partitions=PARTITIONS, segment_bytes=4 << 20)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.faults.workers"])

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.modes.engine import open_engine
 from penstock.modes.stream import run_stream
 from penstock.upkeep.compiled import compile_pipeline
@@ -84,7 +84,7 @@ def running(storm: Storm, **settings: Any) -> Iterator[Run]:
 def take_over(storm: Storm) -> None:
     """A run of this process's own, up to the end of the log."""
     with (
-        Log(storm.folder / "log", background=False) as log,
+        FolderLog(storm.folder / "log", background=False) as log,
         open_store(storm.url, lease=LEASE) as store,
         open_engine(accounts(), log=log, store=store, spark=storm.spark, views=storm.views) as engine,
     ):

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import CorruptionError
 from penstock.log import tail
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from tests.faults.checker import Verdict
 from tests.faults.history import SCHEMA, History, read_history
 from tests.faults.opened import judge_opened
@@ -45,17 +45,17 @@ def test_everything_acknowledged_survives_power_cuts(memory_path: Path, cuts: in
     assert any(stored.sealed_end > 0 for stored in verdicts[-1].partitions.values()), "nothing was sealed"
 
 
-def cut_while_writing(disk: Disk, histories: Path, write: Callable[[Log, History], None]) -> Verdict:
+def cut_while_writing(disk: Disk, histories: Path, write: Callable[[FolderLog, History], None]) -> Verdict:
     """Writes, cuts the power, opens the log again, judges."""
     root = disk.place / "log"
     history = History(histories / "history.jsonl")
-    log = Log(root, background=False)
+    log = FolderLog(root, background=False)
     write(log, history)
     disk_is_off_at_once(disk, log)
     return judge_opened(root, list(read_history(history.path)))
 
 
-def disk_is_off_at_once(disk: Disk, log: Log) -> None:
+def disk_is_off_at_once(disk: Disk, log: FolderLog) -> None:
     """Nothing is synced any more, not even by closing the log."""
     for name in log.topics():
         for partition in log.topic(name).partitions:
@@ -64,8 +64,8 @@ def disk_is_off_at_once(disk: Disk, log: Log) -> None:
     disk.cut(FLUSH_NOTHING)
 
 
-def write_some(log: Log, history: History, **options: object) -> None:
-    topic = log.create("t", SCHEMA, **options)  # type: ignore[arg-type]
+def write_some(log: FolderLog, history: History, **options: object) -> None:
+    topic = log.create("t", SCHEMA, **options)
     for turn in range(20):
         append(history, topic, "w", 0, 10 * turn, 10)
 

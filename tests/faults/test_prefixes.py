@@ -15,7 +15,7 @@ from penstock.consume.assignment import TopicPartition
 from penstock.consume.group import Group
 from penstock.consume.membership import Member
 from penstock.errors import CorruptionError
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from tests.faults.history import SCHEMA, note_of
 from tests.faults.stored import OPENING, RECORDS, read_segment
 from tests.faults.workers import events
@@ -40,7 +40,7 @@ class Original:
     def __init__(self, directory: Path, *, sealed: int = 0) -> None:
         self.directory = directory
         self.root = directory / "log"
-        with Log(self.root, background=False) as log:
+        with FolderLog(self.root, background=False) as log:
             topic = log.create("t", SCHEMA, event_time="time", segment_bytes=1 << 20)
             for turn in range(sealed):
                 topic.partitions[0].append(events("w", 4 * turn, 4, topic.schema))
@@ -74,7 +74,7 @@ class Original:
 
 def rows_of(root: Path, *, end: int) -> None:
     """Reads everything with penstock: exactly the records below `end`, each as it was written."""
-    with Log(root, background=False) as log:
+    with FolderLog(root, background=False) as log:
         rows = log.topic("t").slice().select(["number", "note", "_offset"]).to_pylist()
     assert [row["_offset"] for row in rows] == list(range(end))
     assert [row["note"] for row in rows] == [note_of("w", number) for number in range(end)]
@@ -94,7 +94,7 @@ def test_active_segment_that_ends_early_is_cut_at_its_last_whole_frame(
             (root / "topics/t/0/end").unlink()
         whole = original.whole_in(length)
         caplog.clear()
-        with caplog.at_level(logging.WARNING, logger="penstock.log"), Log(root, background=False) as log:
+        with caplog.at_level(logging.WARNING, logger="penstock.log"), FolderLog(root, background=False) as log:
             partition = log.topic("t").partitions[0]
             assert partition.end().offset == whole, length
             appended = partition.append(events("w", whole, 5, log.topic("t").schema))
@@ -201,7 +201,7 @@ def test_sealed_file_that_ends_early_is_damage(memory_path: Path, every: bool) -
 def test_closed_segment_that_ends_early_is_damage(memory_path: Path) -> None:
     """A segment that is not the newest was closed and synced: nothing may be missing from it."""
     original = Original(memory_path)
-    with Log(original.root, background=False) as log:
+    with FolderLog(original.root, background=False) as log:
         topic = log.topic("t")
         assert topic.partitions[0].roll()
         topic.partitions[0].append(events("w", original.end, 4, topic.schema))

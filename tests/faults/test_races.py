@@ -11,9 +11,9 @@ import pytest
 from penstock.errors import PartitionReadOnly, TopicDeleted
 from penstock.log import files, recovery
 from penstock.log.committed_end import End
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from penstock.log.segment import Segment
-from penstock.log.topic import Topic
 from tests.faults.history import SCHEMA
 from tests.faults.workers import events
 
@@ -21,12 +21,12 @@ HOUR_US = 3_600_000_000
 
 
 @pytest.fixture
-def two(memory_path: Path) -> Iterator[tuple[Topic, Topic]]:
+def two(memory_path: Path) -> Iterator[tuple[FolderTopic, FolderTopic]]:
     """The same topic in the hands of two processes (here: two logs), with two closed segments and an active one."""
     clock = [HOUR_US]
     with (
-        Log(memory_path, background=False, clock=lambda: clock[0]) as log,
-        Log(memory_path, background=False, clock=lambda: clock[0]) as other,
+        FolderLog(memory_path, background=False, clock=lambda: clock[0]) as log,
+        FolderLog(memory_path, background=False, clock=lambda: clock[0]) as other,
     ):
         topic = log.create("t", SCHEMA, retention_age="1 hour", key="writer", compact=True)
         for turn in range(3):
@@ -36,17 +36,17 @@ def two(memory_path: Path) -> Iterator[tuple[Topic, Topic]]:
         yield topic, other.topic("t")
 
 
-def append(topic: Topic, first: int) -> None:
+def append(topic: FolderTopic, first: int) -> None:
     topic.partitions[0].append(events("w", first, 10, topic.schema))
 
 
-def offsets(topic: Topic) -> list[int]:
+def offsets(topic: FolderTopic) -> list[int]:
     found: list[int] = topic.slice(topic.start()).column("_offset").to_pylist()
     return found
 
 
 def test_segment_that_is_sealed_while_pieces_are_counted_is_counted_once(
-    two: tuple[Topic, Topic], monkeypatch: pytest.MonkeyPatch
+    two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, other = two
     look = topic.partitions[0].hot_segments
@@ -65,7 +65,7 @@ def test_segment_that_is_sealed_while_pieces_are_counted_is_counted_once(
 
 
 def test_segment_that_is_sealed_while_retention_looks_at_its_age_does_no_harm(
-    two: tuple[Topic, Topic], monkeypatch: pytest.MonkeyPatch
+    two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, other = two
     look = topic.partitions[0].hot_segments
@@ -91,7 +91,7 @@ def coarse_stat(file: Path) -> Callable[..., os.stat_result]:
 
 @pytest.mark.parametrize("chore", ["seal", "retain", "compact"])
 def test_maintenance_does_not_trust_a_manifest_it_remembers(
-    two: tuple[Topic, Topic], monkeypatch: pytest.MonkeyPatch, chore: str
+    two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch, chore: str
 ) -> None:
     """Where the file system counts time in coarse steps, a new manifest may have the inode and time of an old one."""
     topic, other = two
@@ -103,12 +103,12 @@ def test_maintenance_does_not_trust_a_manifest_it_remembers(
         other.seal(active=True)
         getattr(topic, chore)()
     kept = 1 if chore == "compact" else 30
-    with Log(topic.log.root, background=False) as log:
+    with FolderLog(topic.log.root, background=False) as log:
         assert len(offsets(log.topic("t"))) == kept
 
 
 def test_two_who_alter_a_topic_lose_nothing_of_each_other(
-    two: tuple[Topic, Topic], monkeypatch: pytest.MonkeyPatch
+    two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, other = two
     with monkeypatch.context() as patch:
@@ -116,14 +116,14 @@ def test_two_who_alter_a_topic_lose_nothing_of_each_other(
         other.alter(schema=f"{SCHEMA}, first string")
         topic.alter(lateness="2 hours")
         assert topic.alter(schema=f"{SCHEMA}, first string, second string").schema_version == 2
-    with Log(topic.log.root, background=False) as log:
+    with FolderLog(topic.log.root, background=False) as log:
         definition = log.topic("t").definition
     assert definition.schema.names[-2:] == ["first", "second"]
     assert definition.lateness.total_seconds() == 7200
 
 
 def test_manifest_is_on_disk_before_what_it_replaces_is_deleted(
-    two: tuple[Topic, Topic], monkeypatch: pytest.MonkeyPatch
+    two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sealer was killed between renaming the manifest and syncing the folder; the next one deletes the hot file."""
     topic, other = two
@@ -154,7 +154,7 @@ def failing_sync(fd: int) -> None:
 
 
 def test_new_segment_whose_sync_failed_is_written_again_before_it_is_used(
-    two: tuple[Topic, Topic], monkeypatch: pytest.MonkeyPatch
+    two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failed fsync the next one succeeds without writing anything: the kernel takes the pages for clean."""
     topic, other = two
@@ -178,13 +178,13 @@ def test_new_segment_whose_sync_failed_is_written_again_before_it_is_used(
 
 
 def test_writer_is_refused_although_who_deleted_the_topic_died_half_way(
-    two: tuple[Topic, Topic], monkeypatch: pytest.MonkeyPatch
+    two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder has another name, its files are still there: a writer that has them open must not go on in them."""
     topic, other = two
     append(other, 30)
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.log.log.shutil.rmtree", killed)
+        patch.setattr("penstock.log.folder_log.shutil.rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             topic.log.delete("t")
     with pytest.raises(TopicDeleted):
@@ -193,11 +193,11 @@ def test_writer_is_refused_although_who_deleted_the_topic_died_half_way(
 
 
 def test_rest_of_a_topic_is_deleted_although_who_deleted_it_died_half_way(
-    two: tuple[Topic, Topic], monkeypatch: pytest.MonkeyPatch
+    two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, other = two
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.log.log.shutil.rmtree", killed)
+        patch.setattr("penstock.log.folder_log.shutil.rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             topic.log.delete("t")
     assert list(topic.log.root.glob("deleted-*"))

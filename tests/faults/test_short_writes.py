@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from penstock.errors import ForkedHandle, PenstockError
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from tests.faults.checker import judge
 from tests.faults.history import SCHEMA, Entry
 from tests.faults.workers import events
 
 
-def append(topic: Topic, first: int, count: int) -> list[Entry]:
+def append(topic: FolderTopic, first: int, count: int) -> list[Entry]:
     """Appends some records, and what a history would say of it."""
     appended = topic.partitions[0].append(events("w", first, count, topic.schema))
     fields = {"topic": topic.name, "writer": "w", "partition": 0, "first": first, "count": count}
@@ -44,7 +44,7 @@ def test_short_writes_are_continued(memory_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "pwrite", lambda fd, data, position: pwrite(fd, some(data), position))
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, some(data)))
     entries: list[Entry] = []
-    with Log(memory_path, background=False) as log:
+    with FolderLog(memory_path, background=False) as log:
         topic = log.create("t", SCHEMA, event_time="time", segment_bytes=8192)
         for turn in range(12):
             entries += append(topic, 10 * turn, 10)
@@ -77,7 +77,7 @@ def in_child(action: Callable[[], object]) -> str:
 
 
 def test_child_of_a_fork_cannot_use_the_handle_of_its_parent(memory_path: Path) -> None:
-    with Log(memory_path, background=False) as log:
+    with FolderLog(memory_path, background=False) as log:
         topic = log.create("t", SCHEMA)
         entries = append(topic, 0, 10)
         for action in (
@@ -90,7 +90,7 @@ def test_child_of_a_fork_cannot_use_the_handle_of_its_parent(memory_path: Path) 
             topic.partitions[0].sync,
         ):
             assert in_child(action) == ForkedHandle.__name__
-        assert in_child(lambda: Log(memory_path, background=False).topic("t").slice().num_rows) == "10"
+        assert in_child(lambda: FolderLog(memory_path, background=False).topic("t").slice().num_rows) == "10"
         assert in_child(log.close) == "None"
         entries += append(topic, 10, 10)
     verdict = judge(memory_path, entries)
@@ -100,7 +100,7 @@ def test_child_of_a_fork_cannot_use_the_handle_of_its_parent(memory_path: Path) 
 
 def test_lock_of_the_parent_outlives_its_child(memory_path: Path) -> None:
     """A child that ends lets go of nothing that its parent holds."""
-    with Log(memory_path, background=False) as log, Log(memory_path, background=False) as other:
+    with FolderLog(memory_path, background=False) as log, FolderLog(memory_path, background=False) as other:
         topic = log.create("t", SCHEMA)
         append(topic, 0, 10)
         other.topic("t").end()
@@ -109,7 +109,7 @@ def test_lock_of_the_parent_outlives_its_child(memory_path: Path) -> None:
             waiting = os.fork()
             if waiting == 0:
                 try:
-                    append(Log(memory_path, background=False).topic("t"), 10, 10)
+                    append(FolderLog(memory_path, background=False).topic("t"), 10, 10)
                 finally:
                     os._exit(0)
             time.sleep(0.2)
@@ -120,7 +120,7 @@ def test_lock_of_the_parent_outlives_its_child(memory_path: Path) -> None:
 
 
 def test_lock_files_are_never_deleted(memory_path: Path) -> None:
-    with Log(memory_path, background=False) as log:
+    with FolderLog(memory_path, background=False) as log:
         topic = log.create("t", SCHEMA, key="writer", compact=True, segment_bytes=4096, retention_bytes=1)
         append(topic, 0, 10)
         topic.seal(active=True)
@@ -138,6 +138,6 @@ def test_lock_files_are_never_deleted(memory_path: Path) -> None:
         topic.seal(active=True)
         topic.compact()
         topic.retain()
-    with Log(memory_path, background=False) as log:
+    with FolderLog(memory_path, background=False) as log:
         append(log.topic("t"), 1000, 10)
     assert {path: inode for path, inode in locks().items() if path in before} == before

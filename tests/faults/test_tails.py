@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import CorruptionError
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from tests.faults.history import SCHEMA, note_of
 from tests.faults.stored import read_segment
 from tests.faults.workers import events
@@ -19,7 +19,7 @@ RECORDS = 10
 
 def make_log(root: Path, frames: int = 5) -> Path:
     """A log with one topic of one segment, and the path of the segment."""
-    with Log(root, background=False) as log:
+    with FolderLog(root, background=False) as log:
         topic = log.create("t", SCHEMA)
         for turn in range(frames):
             topic.partitions[0].append(events("w", RECORDS * turn, RECORDS, topic.schema))
@@ -34,13 +34,13 @@ def frame_bytes(path: Path, number: int) -> bytes:
 def assert_cut_and_goes_on(root: Path, caplog: pytest.LogCaptureFixture, *, end: int, cut_bytes: int) -> None:
     """The tail is cut off and reported, what was whole can be read, and appending goes on."""
     caplog.clear()
-    with caplog.at_level(logging.WARNING, logger="penstock.log"), Log(root, background=False) as log:
+    with caplog.at_level(logging.WARNING, logger="penstock.log"), FolderLog(root, background=False) as log:
         topic = log.topic("t")
         assert topic.end() == {0: end}
         assert f"{cut_bytes} bytes were cut off" in caplog.text
         assert "nothing acknowledged is lost" in caplog.text
         topic.partitions[0].append(events("w", end, RECORDS, topic.schema))
-    with Log(root, background=False) as log:
+    with FolderLog(root, background=False) as log:
         rows = log.topic("t").slice().to_pylist()
     assert [row["note"] for row in rows] == [note_of("w", number) for number in range(end + RECORDS)]
 
@@ -103,7 +103,7 @@ def test_frame_of_an_earlier_life_is_cut(memory_path: Path, caplog: pytest.LogCa
     frames, _ = read_segment(path)
     stale = frame_bytes(path, -1)
     os.truncate(path, frames[-2].position + 10)
-    with Log(memory_path, background=False) as log:
+    with FolderLog(memory_path, background=False) as log:
         topic = log.topic("t")
         topic.partitions[0].append(events("w", 30, RECORDS, topic.schema))
     assert path.stat().st_size == frames[-1].position
@@ -121,7 +121,7 @@ def test_bad_frame_with_a_good_one_behind_it_stops_everything(memory_path: Path)
     content[frames[3].position + 300] ^= 1
     path.write_bytes(content)
     (path.parent / "end").unlink()
-    with Log(memory_path, background=False) as log:
+    with FolderLog(memory_path, background=False) as log:
         topic = log.topic("t")
         with pytest.raises(CorruptionError) as raised:
             topic.partitions[0].append(events("w", 50, RECORDS, topic.schema))
@@ -138,7 +138,7 @@ def test_newest_segment_that_was_never_finished_is_made_again(
 ) -> None:
     """A writer was killed while it made the next segment: empty, half, or with old bytes instead of a header."""
     path = make_log(memory_path)
-    with Log(memory_path, background=False) as log:
+    with FolderLog(memory_path, background=False) as log:
         assert log.topic("t").partitions[0].roll()
     newest = path.with_name(f"{50:020d}.log")
     content = newest.read_bytes()
@@ -146,7 +146,7 @@ def test_newest_segment_that_was_never_finished_is_made_again(
     for torn in (b"", content[:10], content[:64], content[:-1], bytes(len(content)), os.urandom(64) + content[64:]):
         newest.write_bytes(torn)
         (path.parent / "end").write_bytes(end if has_end else b"")
-        with caplog.at_level(logging.WARNING, logger="penstock.log"), Log(memory_path, background=False) as log:
+        with caplog.at_level(logging.WARNING, logger="penstock.log"), FolderLog(memory_path, background=False) as log:
             topic = log.topic("t")
             assert topic.end() == {0: 50}
             assert topic.slice().num_rows == 50
@@ -155,7 +155,7 @@ def test_newest_segment_that_was_never_finished_is_made_again(
 def test_missing_segment_is_damage(memory_path: Path) -> None:
     """A hot segment that is gone is not skipped in silence."""
     path = make_log(memory_path)
-    with Log(memory_path, background=False) as log:
+    with FolderLog(memory_path, background=False) as log:
         topic = log.topic("t")
         for turn in range(2):
             assert topic.partitions[0].roll()
@@ -163,7 +163,7 @@ def test_missing_segment_is_damage(memory_path: Path) -> None:
     for base in (0, 50, 60):
         gone = path.with_name(f"{base:020d}.log")
         content = gone.read_bytes()
-        with Log(memory_path, background=False) as log:
+        with FolderLog(memory_path, background=False) as log:
             topic = log.topic("t")
             topic.end()
             gone.unlink()
@@ -175,7 +175,7 @@ def test_missing_segment_is_damage(memory_path: Path) -> None:
 
 def test_missing_sealed_file_is_damage(memory_path: Path) -> None:
     path = make_log(memory_path)
-    with Log(memory_path, background=False) as log:
+    with FolderLog(memory_path, background=False) as log:
         log.topic("t").seal(active=True)
         path.with_suffix(".parquet").unlink()
         with pytest.raises(CorruptionError):

@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from penstock.consume.consumer import Consumer
 from penstock.errors import MemberEvicted, PenstockError
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from penstock.log.producers import named_producer
-from penstock.log.topic import Topic
 from penstock.produce.producer import Ack, OnFull, Producer
 from tests.faults.checker import fingerprint
 from tests.faults.history import SCHEMA, Entry, History, note_of, read_history
@@ -36,7 +36,7 @@ pa.array([0])  # The first array of a process imports pandas: once for the serve
 
 def make_topics(root: Path, *, segment_bytes: int = 16 << 10) -> None:
     """The topics that all workers use."""
-    with Log(root, background=False) as log:
+    with FolderLog(root, background=False) as log:
         log.create(PLAIN, SCHEMA, key="number", event_time="time", partitions=PARTITIONS, segment_bytes=segment_bytes)
         log.create(
             KEPT,
@@ -68,7 +68,7 @@ def write(root: Path, histories: Path, writer: str, seed: int) -> None:
     """Appends to partitions of all topics, as a producer with a name that a retry is known by."""
     with _history(histories, writer) as (history, past):
         dice = random.Random(seed)
-        log = Log(root, background=dice.random() < 0.5)
+        log = FolderLog(root, background=dice.random() < 0.5)
         for entry in _unanswered(past):
             append(history, log.topic(entry["topic"]), writer, entry["partition"], entry["first"], entry["count"])
         following = 1 + max((entry["first"] + entry["count"] for entry in past if entry["do"] == "send"), default=0)
@@ -83,7 +83,7 @@ def produce(root: Path, histories: Path, writer: str, seed: int) -> None:
     """Sends by the public way: a `Producer` with a name, sequences, several sends on their way at once."""
     with _history(histories, writer) as (history, past):
         dice = random.Random(seed)
-        log = Log(root)
+        log = FolderLog(root)
         lives = sum(entry["do"] == "begun" for entry in past)
         on_full: OnFull = dice.choice(["block", "spill"])
         producer = Producer(log.topic(PLAIN), name=writer, epoch=lives, on_full=on_full, buffer_bytes=16 << 10)
@@ -105,7 +105,7 @@ def spill(root: Path, histories: Path, name: str, seed: int) -> None:
         dice = random.Random(seed)
         writer = f"{name}.{sum(entry['do'] == 'begun' for entry in past)}"
         history.add("begun", writer=writer)
-        producer = Producer(Log(root).topic(PLAIN), on_full="spill", buffer_bytes=8 << 10)
+        producer = Producer(FolderLog(root).topic(PLAIN), on_full="spill", buffer_bytes=8 << 10)
         following = 0
         under_way: list[tuple[Entry, Ack]] = []
         while True:
@@ -136,7 +136,7 @@ def consume(root: Path, histories: Path, reader: str, seed: int) -> None:
     """Reads as a member of a group, and commits every now and then."""
     with _history(histories, reader) as (history, _):
         dice = random.Random(seed)
-        log = Log(root, background=False)
+        log = FolderLog(root, background=False)
         with Consumer(log, PLAIN, group=GROUP, auto_commit=None, session_timeout="2s", max_rows=500) as consumer:
             while True:
                 receive(history, consumer)
@@ -170,7 +170,7 @@ def maintain(root: Path, histories: Path, name: str, seed: int) -> None:
     """Seals, retains and compacts all the time."""
     with _history(histories, name):
         dice = random.Random(seed)
-        log = Log(root, background=False)
+        log = FolderLog(root, background=False)
         while True:
             topic = log.topic(dice.choice([PLAIN, KEPT, TABLE]))
             maintain_once(topic, dice)
@@ -179,13 +179,13 @@ def maintain(root: Path, histories: Path, name: str, seed: int) -> None:
             time.sleep(0.002)
 
 
-def maintain_once(topic: Topic, dice: random.Random) -> None:
+def maintain_once(topic: FolderTopic, dice: random.Random) -> None:
     """One chore of those that are due now and then."""
     chores: list[Callable[[], object]] = [topic.seal, topic.retain, topic.compact]
     dice.choice(chores)()
 
 
-def append(history: History, topic: Topic, writer: str, partition: int, first: int, count: int) -> None:
+def append(history: History, topic: FolderTopic, writer: str, partition: int, first: int, count: int) -> None:
     """Appends records under numbers that a retry is known by, and notes down before and after."""
     fields = {"topic": topic.name, "writer": writer, "partition": partition, "first": first, "count": count}
     history.add("send", **fields)

@@ -27,9 +27,10 @@ from penstock.errors import (
 from penstock.load import loading as load_module
 from penstock.load import row_source
 from penstock.load.loading import Loaded, load
-from penstock.log.log import Log
-from penstock.log.partition import Appended, Partition
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_partition import FolderPartition
+from penstock.log.folder_topic import FolderTopic
+from penstock.log.partition import Appended
 from tests.log.rows import rows
 
 SCHEMA = "time timestamp, user string, n bigint"
@@ -37,8 +38,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with Log(tmp_path / "log", background=False) as opened:
+def log(tmp_path: Path) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path / "log", background=False) as opened:
         yield opened
 
 
@@ -75,16 +76,16 @@ def _write_text(path: Path, text: str) -> None:
     path.write_bytes(gzip.compress(text.encode()) if path.name.endswith(".gz") else text.encode())
 
 
-def stored(topic: Topic) -> list[dict[str, Any]]:
+def stored(topic: FolderTopic) -> list[dict[str, Any]]:
     """What is in the topic, by number."""
     return sorted(topic.slice().to_pylist(), key=lambda event: event["n"])
 
 
-def numbers(topic: Topic) -> list[int]:
+def numbers(topic: FolderTopic) -> list[int]:
     return [event["n"] for event in stored(topic)]
 
 
-def arrivals(topic: Topic) -> dict[int, datetime]:
+def arrivals(topic: FolderTopic) -> dict[int, datetime]:
     return {event["n"]: event["_arrived"] for event in stored(topic)}
 
 
@@ -102,14 +103,14 @@ def counts(loaded: Loaded) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet", "a.ndjson.gz", "a.csv.gz"])
-def test_every_format_gives_the_same_records(log: Log, tmp_path: Path, name: str) -> None:
+def test_every_format_gives_the_same_records(log: FolderLog, tmp_path: Path, name: str) -> None:
     topic = log.create("events", SCHEMA, key="user", partitions=3)
     loaded = load(topic, write(tmp_path / name, events()))
     assert counts(loaded) == (1000, 1000, 0, 0)
     assert [{key: event[key] for key in ("time", "user", "n")} for event in stored(topic)] == events()
 
 
-def test_last_line_needs_no_line_break(log: Log, tmp_path: Path) -> None:
+def test_last_line_needs_no_line_break(log: FolderLog, tmp_path: Path) -> None:
     topic = log.create("events", SCHEMA)
     (tmp_path / "a.csv").write_text("n,user\n1,a\n2,b")
     (tmp_path / "a.jsonl").write_text('{"n": 3}\n\n{"n": 4}')
@@ -119,7 +120,7 @@ def test_last_line_needs_no_line_break(log: Log, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["user", None])
 @pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
-def test_second_load_stores_nothing(log: Log, tmp_path: Path, name: str, key: str | None) -> None:
+def test_second_load_stores_nothing(log: FolderLog, tmp_path: Path, name: str, key: str | None) -> None:
     topic = log.create("events", SCHEMA, key=key, partitions=4)
     path = write(tmp_path / name, events())
     load(topic, path)
@@ -129,7 +130,7 @@ def test_second_load_stores_nothing(log: Log, tmp_path: Path, name: str, key: st
     assert numbers(topic) == list(range(1000))
 
 
-def test_file_is_known_by_name_and_content(log: Log, tmp_path: Path) -> None:
+def test_file_is_known_by_name_and_content(log: FolderLog, tmp_path: Path) -> None:
     topic = log.create("events", SCHEMA)
     path = write(tmp_path / "a.csv", events(10))
     (tmp_path / "elsewhere").mkdir()
@@ -139,7 +140,7 @@ def test_file_is_known_by_name_and_content(log: Log, tmp_path: Path) -> None:
     assert load(topic, write(path, events(11))).stored == 11
 
 
-def test_topic_that_is_made_again_is_loaded_again(log: Log, tmp_path: Path) -> None:
+def test_topic_that_is_made_again_is_loaded_again(log: FolderLog, tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", events(10))
     load(log.create("events", SCHEMA), path)
     log.delete("events")
@@ -150,21 +151,21 @@ def test_topic_that_is_made_again_is_loaded_again(log: Log, tmp_path: Path) -> N
 @pytest.mark.parametrize("key", ["user", None])
 @pytest.mark.parametrize("appends", [0, 1, 5, 9, 20])
 def test_load_that_died_is_finished_by_the_next(
-    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None, appends: int, arrived: str | None
+    log: FolderLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None, appends: int, arrived: str | None
 ) -> None:
     topic = log.create("events", SCHEMA, key=key, partitions=4)
     found = events()
     path = write(tmp_path / "a.csv", found)
     path.write_text(path.read_text().replace(",u3,31\n", ",u3,x\n"))
-    append, calls = Partition.append, iter(range(1000))
+    append, calls = FolderPartition.append, iter(range(1000))
 
-    def dying(self: Partition, *given: Any, **named: Any) -> Appended:
+    def dying(self: FolderPartition, *given: Any, **named: Any) -> Appended:
         if next(calls) >= appends:
             raise OSError(5, "killed")
         return append(self, *given, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Partition, "append", dying)
+        patch.setattr(FolderPartition, "append", dying)
         with pytest.raises(OSError, match="killed"):
             load(topic, path, arrived=arrived)
     monkeypatch.setattr(row_source, "CHUNK_BYTES", 3000)  # As another version of the program might read it.
@@ -180,7 +181,7 @@ def test_load_that_died_is_finished_by_the_next(
 @pytest.mark.parametrize("partitions", [1, 4])
 @pytest.mark.parametrize("key", ["user", None])
 def test_arrival_is_the_running_maximum_whatever_the_partitions(
-    log: Log, tmp_path: Path, partitions: int, key: str | None
+    log: FolderLog, tmp_path: Path, partitions: int, key: str | None
 ) -> None:
     topic = log.create("events", SCHEMA, key=key, partitions=partitions, event_time="time", lateness="10 minutes")
     load(topic, write(tmp_path / "a.csv", events()), arrived="time")
@@ -188,7 +189,7 @@ def test_arrival_is_the_running_maximum_whatever_the_partitions(
     assert [event["n"] for event in stored(topic) if event["_late"]] == list(range(9, 1000, 10))
 
 
-def test_arrival_may_be_a_column_that_the_topic_does_not_have(log: Log, tmp_path: Path) -> None:
+def test_arrival_may_be_a_column_that_the_topic_does_not_have(log: FolderLog, tmp_path: Path) -> None:
     topic = log.create("events", SCHEMA)
     found = [{**event, "received": START + timedelta(days=event["n"])} for event in events(100)]
     for event in found:
@@ -199,7 +200,7 @@ def test_arrival_may_be_a_column_that_the_topic_does_not_have(log: Log, tmp_path
     assert arrivals(topic) == {n: START + timedelta(days=n) for n in range(100)}
 
 
-def test_retention_counts_from_the_load_not_from_arrival(log: Log, tmp_path: Path) -> None:
+def test_retention_counts_from_the_load_not_from_arrival(log: FolderLog, tmp_path: Path) -> None:
     topic = log.create("events", SCHEMA, retention_age="1 day")
     load(topic, write(tmp_path / "a.csv", events(100)), arrived="time")
     topic.seal(active=True)
@@ -209,7 +210,7 @@ def test_retention_counts_from_the_load_not_from_arrival(log: Log, tmp_path: Pat
     assert numbers(topic) == []
 
 
-def test_null_takes_the_arrival_of_the_rows_before_it(log: Log, tmp_path: Path) -> None:
+def test_null_takes_the_arrival_of_the_rows_before_it(log: FolderLog, tmp_path: Path) -> None:
     topic = log.create("events", SCHEMA)
     found = events(10)
     found[0]["time"] = found[1]["time"] = found[5]["time"] = None
@@ -221,7 +222,7 @@ def test_null_takes_the_arrival_of_the_rows_before_it(log: Log, tmp_path: Path) 
     assert "time of arrival" in dead[0]["reason"]
 
 
-def test_load_is_refused_where_the_topic_holds_later_arrivals(log: Log, tmp_path: Path) -> None:
+def test_load_is_refused_where_the_topic_holds_later_arrivals(log: FolderLog, tmp_path: Path) -> None:
     topic = log.create("events", SCHEMA, key="user", partitions=4)
     topic.partitions[2].append(rows([5000]))
     path = write(tmp_path / "a.csv", events())
@@ -231,7 +232,7 @@ def test_load_is_refused_where_the_topic_holds_later_arrivals(log: Log, tmp_path
     assert numbers(topic) == [5000]
 
 
-def test_history_can_be_loaded_file_after_file(log: Log, tmp_path: Path) -> None:
+def test_history_can_be_loaded_file_after_file(log: FolderLog, tmp_path: Path) -> None:
     topic = log.create("events", SCHEMA, partitions=2)
     found = events()
     first, second = write(tmp_path / "1.csv", found[:500]), write(tmp_path / "2.csv", found[500:])
@@ -241,7 +242,7 @@ def test_history_can_be_loaded_file_after_file(log: Log, tmp_path: Path) -> None
     assert numbers(topic) == list(range(1000))
 
 
-def test_finished_load_is_known_although_later_records_came(log: Log, tmp_path: Path) -> None:
+def test_finished_load_is_known_although_later_records_came(log: FolderLog, tmp_path: Path) -> None:
     topic = log.create("events", SCHEMA, partitions=2)
     path = write(tmp_path / "a.csv", events())
     load(topic, path, arrived="time")
@@ -251,19 +252,19 @@ def test_finished_load_is_known_although_later_records_came(log: Log, tmp_path: 
 
 
 def test_load_that_died_is_refused_once_later_records_came(
-    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: FolderLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = log.create("events", SCHEMA, partitions=2)
     path = write(tmp_path / "a.csv", events())
-    append, calls = Partition.append, iter(range(1000))
+    append, calls = FolderPartition.append, iter(range(1000))
 
-    def dying(self: Partition, *given: Any, **named: Any) -> Appended:
+    def dying(self: FolderPartition, *given: Any, **named: Any) -> Appended:
         if next(calls) >= 5:
             raise OSError(5, "killed")
         return append(self, *given, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Partition, "append", dying)
+        patch.setattr(FolderPartition, "append", dying)
         with pytest.raises(OSError, match="killed"):
             load(topic, path, arrived="time")
     topic.partitions[1].append(rows([5000]))
@@ -274,7 +275,7 @@ def test_load_that_died_is_refused_once_later_records_came(
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
-def test_rows_that_do_not_fit_go_to_the_dead_letters_once(log: Log, tmp_path: Path, name: str) -> None:
+def test_rows_that_do_not_fit_go_to_the_dead_letters_once(log: FolderLog, tmp_path: Path, name: str) -> None:
     topic = log.create("events", SCHEMA, partitions=2)
     path = write(tmp_path / name, events(100))
     text = path.read_text()
@@ -287,7 +288,7 @@ def test_rows_that_do_not_fit_go_to_the_dead_letters_once(log: Log, tmp_path: Pa
     assert letter["producer"] == f"load {name}"
 
 
-def test_unknown_column_is_refused_before_anything_is_stored(log: Log, tmp_path: Path) -> None:
+def test_unknown_column_is_refused_before_anything_is_stored(log: FolderLog, tmp_path: Path) -> None:
     topic = log.create("events", SCHEMA)
     for name in ("a.csv", "a.parquet"):
         path = write(tmp_path / name, [{**event, "usr": "x"} for event in events(10)])
@@ -297,14 +298,14 @@ def test_unknown_column_is_refused_before_anything_is_stored(log: Log, tmp_path:
     assert topic.end() == {0: 0}
 
 
-def test_missing_not_null_column_is_refused(log: Log, tmp_path: Path) -> None:
+def test_missing_not_null_column_is_refused(log: FolderLog, tmp_path: Path) -> None:
     topic = log.create("events", SCHEMA + ", id int NOT NULL")
     with pytest.raises(FileColumnsError, match="lacks 'id'"):
         load(topic, write(tmp_path / "a.csv", events(10)))
 
 
 @pytest.mark.parametrize(("column", "found"), [("user", "type string"), ("nothing", "no value in the first")])
-def test_column_that_is_no_arrival_is_refused(log: Log, tmp_path: Path, column: str, found: str) -> None:
+def test_column_that_is_no_arrival_is_refused(log: FolderLog, tmp_path: Path, column: str, found: str) -> None:
     topic = log.create("events", SCHEMA)
     with pytest.raises(ArrivalColumnError, match=found):
         load(topic, write(tmp_path / "a.jsonl", events(10)), arrived=column)
@@ -323,7 +324,7 @@ def test_column_that_is_no_arrival_is_refused(log: Log, tmp_path: Path, column: 
     ],
 )
 def test_file_that_is_something_else_is_refused(
-    log: Log, tmp_path: Path, name: str, content: bytes, found: str
+    log: FolderLog, tmp_path: Path, name: str, content: bytes, found: str
 ) -> None:
     topic = log.create("events", SCHEMA)
     (tmp_path / name).write_bytes(content)
@@ -332,14 +333,14 @@ def test_file_that_is_something_else_is_refused(
     assert found in str(refused.value)
 
 
-def test_empty_json_lines_are_no_rows(log: Log, tmp_path: Path) -> None:
+def test_empty_json_lines_are_no_rows(log: FolderLog, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"\n\n")
     loaded = load(log.create("events", SCHEMA), tmp_path / "a.jsonl")
     assert counts(loaded) == (0, 0, 0, 0)
     assert not loaded.was_loaded
 
 
-def test_file_that_changes_meanwhile_is_noticed(log: Log, tmp_path: Path) -> None:
+def test_file_that_changes_meanwhile_is_noticed(log: FolderLog, tmp_path: Path) -> None:
     topic = log.create("events", SCHEMA)
     path = write(tmp_path / "a.csv", events())
     rest = path.read_text()
@@ -352,7 +353,7 @@ def test_file_that_changes_meanwhile_is_noticed(log: Log, tmp_path: Path) -> Non
         load(topic, path, progress=progress)
 
 
-def test_progress_reaches_the_end(log: Log, tmp_path: Path) -> None:
+def test_progress_reaches_the_end(log: FolderLog, tmp_path: Path) -> None:
     for name in ("a.csv", "a.jsonl.gz", "a.parquet"):
         seen: list[tuple[str, int, int, int]] = []
         path = write(tmp_path / name, events())
@@ -365,7 +366,7 @@ def test_progress_reaches_the_end(log: Log, tmp_path: Path) -> None:
         )
 
 
-def test_schema_that_grew_since_changes_nothing_for_a_second_run(log: Log, tmp_path: Path) -> None:
+def test_schema_that_grew_since_changes_nothing_for_a_second_run(log: FolderLog, tmp_path: Path) -> None:
     topic = log.create("events", SCHEMA, key="user", partitions=2)
     path = write(tmp_path / "a.csv", events(100))
     load(topic, path)
@@ -376,7 +377,7 @@ def test_schema_that_grew_since_changes_nothing_for_a_second_run(log: Log, tmp_p
 @pytest.mark.long
 def test_load_survives_real_kills(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", events(20_000))
-    with Log(tmp_path / "log", background=False) as log:
+    with FolderLog(tmp_path / "log", background=False) as log:
         log.create("events", SCHEMA, key="user", partitions=4)
     script = (
         "import sys; from penstock.load import row_source; row_source.CHUNK_BYTES = 10_000; "
@@ -395,7 +396,7 @@ def test_load_survives_real_kills(tmp_path: Path) -> None:
         process.wait()
         kills += 1
     assert kills > 0
-    with Log(tmp_path / "log", background=False) as log:
+    with FolderLog(tmp_path / "log", background=False) as log:
         topic = log.topic("events")
         assert numbers(topic) == list(range(20_000))
         assert arrivals(topic) == running_maximum(events(20_000))

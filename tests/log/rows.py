@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.log.log import Log
-from penstock.log.partition import Partition
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_partition import FolderPartition
+from penstock.log.folder_topic import FolderTopic
 
 SCHEMA = "time timestamp, user string, n bigint"
 START_US = 1_767_225_600_000_000
@@ -27,14 +27,14 @@ def rows(numbers: Sequence[int], *, user: str = "u", time_us: int = START_US) ->
     )
 
 
-def numbers_of(source: Partition | Topic) -> list[int]:
+def numbers_of(source: FolderPartition | FolderTopic) -> list[int]:
     """All numbers in it, in order of offsets."""
-    if isinstance(source, Topic):
+    if isinstance(source, FolderTopic):
         found: list[int] = source.slice(columns=["n"]).column("n").to_pylist()
         return found
     return [n for batch in source.read(source.start_offset(), columns=["n"]) for n in batch.column("n").to_pylist()]
 
 
-def small_topic(log: Log, name: str = "events", **settings: Any) -> Topic:
+def small_topic(log: FolderLog, name: str = "events", **settings: Any) -> FolderTopic:
     """A topic with little segments, so that few records make many files."""
     return log.create(name, SCHEMA, **{"event_time": "time", "segment_bytes": 4096, **settings})

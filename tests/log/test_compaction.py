@@ -11,19 +11,19 @@ import pytest
 
 from penstock.errors import TopicDefinitionError
 from penstock.log.compaction import READERS_GRACE_US
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from penstock.testing import ManualClock
 from tests.log.rows import SCHEMA, rows
 
 
-def table_of(topic: Topic) -> dict[str, int]:
+def table_of(topic: FolderTopic) -> dict[str, int]:
     """The topic read as a table: the last record of each key wins."""
     table = topic.slice(columns=["user", "n"])
     return dict(zip(table.column("user").to_pylist(), table.column("n").to_pylist(), strict=True))
 
 
-def changes(log: Log) -> Topic:
+def changes(log: FolderLog) -> FolderTopic:
     topic = log.create("users", SCHEMA, key="user", compact=True, segment_bytes=4096, event_time="time")
     for start in range(0, 300, 10):
         topic.append(rows(range(start, start + 10)))
@@ -31,7 +31,7 @@ def changes(log: Log) -> Topic:
 
 
 def test_a_compacted_topic_is_the_same_table_in_fewer_records(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = changes(log)
         before = table_of(topic)
         topic.seal()
@@ -51,7 +51,7 @@ def test_a_compacted_topic_is_the_same_table_in_fewer_records(tmp_path: Path) ->
 
 def test_readers_of_a_replaced_file_have_time_to_finish(tmp_path: Path) -> None:
     clock = ManualClock()
-    with Log(tmp_path, background=False, clock=clock) as log:
+    with FolderLog(tmp_path, background=False, clock=clock) as log:
         topic = changes(log)
         topic.seal(active=True)
         files = {s.file for s in topic.partitions[0].manifest().segments}
@@ -64,7 +64,7 @@ def test_readers_of_a_replaced_file_have_time_to_finish(tmp_path: Path) -> None:
 
 
 def test_null_and_nan_are_keys_like_others(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = log.create("t", "k double, n int", key="k", compact=True)
         for n, key in enumerate([None, float("nan"), 0.0, -0.0, None, float("nan")]):
             topic.append(pa.Table.from_pylist([{"k": key, "n": n}], topic.schema))
@@ -74,7 +74,7 @@ def test_null_and_nan_are_keys_like_others(tmp_path: Path) -> None:
 
 
 def test_only_a_topic_with_a_key_can_be_compacted(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         with pytest.raises(TopicDefinitionError, match="a key to compact by"):
             log.create("t", SCHEMA, compact=True)
         topic = log.create("plain", SCHEMA)

@@ -9,12 +9,12 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from tests.log.rows import rows, small_topic
 
 
-def with_arrivals(log: Log, lanes: list[list[int]], *, sealed: bool) -> Topic:
+def with_arrivals(log: FolderLog, lanes: list[list[int]], *, sealed: bool) -> FolderTopic:
     """One partition per list; each number is the arrival of one record."""
     topic = small_topic(log, partitions=len(lanes))
     for partition, arrivals in zip(topic.partitions, lanes, strict=True):
@@ -36,7 +36,7 @@ def with_arrivals(log: Log, lanes: list[list[int]], *, sealed: bool) -> Topic:
 def test_cuts_take_what_arrived_next_within_the_limit_and_reach_the_end(
     lanes: list[list[int]], max_rows: int, sealed: bool
 ) -> None:
-    with tempfile.TemporaryDirectory() as root, Log(Path(root), background=False) as log:
+    with tempfile.TemporaryDirectory() as root, FolderLog(Path(root), background=False) as log:
         topic = with_arrivals(log, lanes, sealed=sealed)
         at = topic.start()
         steps = 0
@@ -56,7 +56,7 @@ def test_cuts_take_what_arrived_next_within_the_limit_and_reach_the_end(
 
 
 def test_a_limit_of_bytes_is_kept_and_one_record_always_goes(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = with_arrivals(log, [[*range(100)], [*range(100)]], sealed=False)
         total = sum(piece.bytes for partition in topic.partitions for piece in partition.pieces(0))
         half = topic.cut(topic.start(), max_bytes=total // 2)
@@ -66,7 +66,7 @@ def test_a_limit_of_bytes_is_kept_and_one_record_always_goes(tmp_path: Path) -> 
 
 
 def test_without_limits_a_cut_is_the_end_and_never_passes_until(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = with_arrivals(log, [[1, 2, 3], [5]], sealed=False)
         assert topic.cut({0: 0, 1: 0}) == {0: 3, 1: 1}
         assert topic.cut({0: 0, 1: 0}, until={0: 2, 1: 0}) == {0: 2, 1: 0}

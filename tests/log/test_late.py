@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_partition import FolderPartition
+from penstock.log.folder_topic import FolderTopic
 from penstock.log.late import count_late, latest_arrival
-from penstock.log.log import Log
-from penstock.log.partition import Partition
-from penstock.log.topic import Topic
 from penstock.testing import ManualClock
 
 HOUR_US = 3_600_000_000
@@ -27,7 +27,7 @@ DELAYS_US = {
 }
 
 
-def filled(log: Log, clock: ManualClock, seed: int) -> Topic:
+def filled(log: FolderLog, clock: ManualClock, seed: int) -> FolderTopic:
     """Many frames over two partitions, each on time, late, mixed or far off; some times are NULL, half is sealed."""
     random.seed(seed)
     topic = log.create(
@@ -49,7 +49,7 @@ def filled(log: Log, clock: ManualClock, seed: int) -> Topic:
 @pytest.mark.parametrize("seed", range(5))
 def test_both_are_what_reading_everything_gives(tmp_path: Path, seed: int) -> None:
     clock = ManualClock()
-    with Log(tmp_path, background=False, clock=clock) as log:
+    with FolderLog(tmp_path, background=False, clock=clock) as log:
         topic = filled(log, clock, seed)
         end = topic.end()
         for _ in range(30):
@@ -63,7 +63,7 @@ def test_both_are_what_reading_everything_gives(tmp_path: Path, seed: int) -> No
 
 def test_a_topic_whose_records_are_all_on_time_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
-    with Log(tmp_path, background=False, clock=clock) as log:
+    with FolderLog(tmp_path, background=False, clock=clock) as log:
         topic = log.create("events", "time timestamp", event_time="time", lateness=timedelta(minutes=1))
         for number in range(4):
             clock.now_us = START_US + 59 * 60_000_000 + number
@@ -74,6 +74,6 @@ def test_a_topic_whose_records_are_all_on_time_is_not_read(tmp_path: Path, monke
         def refuse(*_: object, **__: object) -> None:
             raise AssertionError("it was read")
 
-        monkeypatch.setattr(Partition, "read", refuse)
+        monkeypatch.setattr(FolderPartition, "read", refuse)
         assert count_late(topic, {0: 0}, topic.end()) == 0
         assert latest_arrival(topic, {0: 0}, topic.end()) == clock.now_us

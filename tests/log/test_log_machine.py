@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from penstock.errors import OffsetOutOfRange
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.log.producers import named_producer
 from penstock.log.segment import hot_bases, segment_path
 from penstock.testing import ManualClock
@@ -40,7 +40,7 @@ class LogMachine(RuleBasedStateMachine):
         self.removed = 0
         self.next_number = 0
         self.sequences = {"a": 0, "b": 0}
-        self.log = Log(self.root, background=False, clock=self.clock)
+        self.log = FolderLog(self.root, background=False, clock=self.clock)
         small_topic(self.log, retention_age="1 day")
 
     def fresh(self, count: int) -> list[int]:
@@ -96,7 +96,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log.close()
         if end_is_lost:
             (self.root / "topics/events/0/end").unlink(missing_ok=True)
-        self.log = Log(self.root, background=False, clock=self.clock)
+        self.log = FolderLog(self.root, background=False, clock=self.clock)
 
     @rule(garbage=st.binary(min_size=1, max_size=300))
     def crash_with_a_torn_tail(self, garbage: bytes) -> None:
@@ -105,7 +105,7 @@ class LogMachine(RuleBasedStateMachine):
         if hot_bases(directory):
             with segment_path(directory, hot_bases(directory)[-1]).open("ab") as file:
                 file.write(garbage)
-        self.log = Log(self.root, background=False, clock=self.clock)
+        self.log = FolderLog(self.root, background=False, clock=self.clock)
 
     @precondition(lambda self: self.removed > 0)
     @rule()

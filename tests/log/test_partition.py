@@ -20,14 +20,14 @@ from penstock.errors import (
     ProducerFenced,
     TopicDeleted,
 )
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.log.producers import named_producer
 from penstock.testing import ManualClock
 from tests.log.rows import START_US, numbers_of, rows, small_topic
 
 
 def test_what_was_appended_is_read_back_in_order_with_gapless_offsets(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         (partition,) = small_topic(log).partitions
         for start in range(0, 300, 30):
             assert partition.append(rows(range(start, start + 30))).base_offset == start
@@ -43,7 +43,7 @@ def test_another_process_goes_on_where_this_one_stopped(tmp_path: Path) -> None:
         "log = Log(Path(sys.argv[1]), background=False)\n"
         "for n in range(10): log.topic('events').partitions[0].append(rows([n]))\n"
     )
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         (partition,) = small_topic(log).partitions
         partition.append(rows([100]))
         subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
@@ -53,7 +53,7 @@ def test_another_process_goes_on_where_this_one_stopped(tmp_path: Path) -> None:
 
 def test_a_producer_that_sends_again_stores_nothing_twice(tmp_path: Path) -> None:
     me = named_producer("me")
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         (partition,) = small_topic(log).partitions
         assert partition.last_sequence(me) is None
         first = partition.append(rows([1, 2, 3]), producer=me, sequences=np.array([10, 12, 20]))
@@ -61,7 +61,7 @@ def test_a_producer_that_sends_again_stores_nothing_twice(tmp_path: Path) -> Non
         assert (first.count, first.duplicates, again.count, again.duplicates) == (3, 0, 1, 2)
         for n in range(5, 200):  # Rolls several times: what is remembered moves along.
             partition.append(rows([n]))
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         log.topic("events").seal(active=True)
         (partition,) = log.topic("events").partitions
         assert partition.append(rows([2, 4]), producer=me, sequences=np.array([12, 21])).duplicates == 2
@@ -71,7 +71,7 @@ def test_a_producer_that_sends_again_stores_nothing_twice(tmp_path: Path) -> Non
 
 def test_an_older_epoch_of_a_producer_is_refused(tmp_path: Path) -> None:
     me = named_producer("me")
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         (partition,) = small_topic(log).partitions
         partition.append(rows([1]), producer=me, producer_epoch=2, sequences=np.array([1]))
         with pytest.raises(ProducerFenced) as caught:
@@ -82,7 +82,7 @@ def test_an_older_epoch_of_a_producer_is_refused(tmp_path: Path) -> None:
 
 def test_arrival_never_decreases_though_the_clock_does(tmp_path: Path) -> None:
     clock = ManualClock()
-    with Log(tmp_path, background=False, clock=clock) as log:
+    with FolderLog(tmp_path, background=False, clock=clock) as log:
         (partition,) = small_topic(log).partitions
         for days in (0, 30, -60, 1, 0):
             clock.move(timedelta(days=days))
@@ -94,7 +94,7 @@ def test_arrival_never_decreases_though_the_clock_does(tmp_path: Path) -> None:
 
 
 def test_arrivals_brought_along_are_kept_and_may_not_go_back(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False, clock=ManualClock()) as log:
+    with FolderLog(tmp_path, background=False, clock=ManualClock()) as log:
         (partition,) = small_topic(log).partitions
         stamps = pa.array([5, 5, 9], pa.int64()).view(pa.timestamp("us", "UTC"))
         partition.append(rows([1, 2, 3]), arrived=stamps)
@@ -113,7 +113,7 @@ def test_arrivals_brought_along_are_kept_and_may_not_go_back(tmp_path: Path) -> 
 
 def test_late_is_decided_by_arrival_and_event_time_alone(tmp_path: Path) -> None:
     clock = ManualClock(START_US)
-    with Log(tmp_path, background=False, clock=clock) as log:
+    with FolderLog(tmp_path, background=False, clock=clock) as log:
         topic = small_topic(log, lateness="10 seconds")
         times = [START_US - 10_000_000, START_US - 10_000_001, None, START_US + 10**15]
         batch = pa.RecordBatch.from_pylist([{"time": t, "user": "u", "n": 1} for t in times], topic.schema)
@@ -127,7 +127,7 @@ def test_late_is_decided_by_arrival_and_event_time_alone(tmp_path: Path) -> None
 def test_a_failed_fsync_makes_the_partition_read_only_here_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         (partition,) = small_topic(log).partitions
         partition.append(rows([1]))
         with monkeypatch.context() as patch:
@@ -137,14 +137,14 @@ def test_a_failed_fsync_makes_the_partition_read_only_here_and_loses_nothing(
         with pytest.raises(PartitionReadOnly, match="start this process again"):
             partition.append(rows([3]))
         assert numbers_of(partition) == [1], "reading goes on"
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         (partition,) = log.topic("events").partitions
         partition.append(rows([4]))
         assert numbers_of(partition) == [1, 4]
 
 
 def test_a_deleted_topic_takes_no_more_records(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log, Log(tmp_path, background=False) as other:
+    with FolderLog(tmp_path, background=False) as log, FolderLog(tmp_path, background=False) as other:
         (partition,) = small_topic(log).partitions
         partition.append(rows([1]))
         other.delete("events")
@@ -166,7 +166,7 @@ def test_a_handle_does_not_survive_a_fork(tmp_path: Path) -> None:
         "    except ForkedHandle: os._exit(7)\n"
         "sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))\n"
     )
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         small_topic(log)
         assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == 7
         assert numbers_of(log.topic("events")) == [1]
@@ -174,7 +174,7 @@ def test_a_handle_does_not_survive_a_fork(tmp_path: Path) -> None:
 
 
 def test_offsets_outside_the_log_are_named(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         (partition,) = small_topic(log).partitions
         partition.append(rows([1]))
         with pytest.raises(OffsetOutOfRange) as caught:
@@ -184,8 +184,8 @@ def test_offsets_outside_the_log_are_named(tmp_path: Path) -> None:
 
 
 def test_a_batch_larger_than_a_frame_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.log.partition.FRAME_BYTES_MAX", 1000)
-    with Log(tmp_path, background=False) as log:
+    monkeypatch.setattr("penstock.log.folder_partition.FRAME_BYTES_MAX", 1000)
+    with FolderLog(tmp_path, background=False) as log:
         (partition,) = small_topic(log).partitions
         sequences = np.arange(500)
         assert partition.append(rows(range(500)), producer=named_producer("p"), sequences=sequences).count == 500
@@ -195,7 +195,7 @@ def test_a_batch_larger_than_a_frame_is_split(tmp_path: Path, monkeypatch: pytes
 
 
 def test_records_left_to_the_system_are_synced_soon_and_read_at_once(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         (partition,) = small_topic(log, durability="os").partitions
         partition.append(rows([1, 2]))
         end = partition.end()

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.clock import HOUR_US
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from penstock.testing import ManualClock
 from tests.log.rows import START_US, rows, small_topic
 
@@ -18,7 +18,7 @@ STRAYS = [-(10**9), 1_140_000 * HOUR_US // 1_000_000 - START_US // 1_000_000]
 """Seconds from the start to 1994 and to 2100."""
 
 
-def ten_hours(log: Log, clock: ManualClock) -> Topic:
+def ten_hours(log: FolderLog, clock: ManualClock) -> FolderTopic:
     """One frame an hour, 20 records each, with a stray in every frame; half of it sealed."""
     topic = small_topic(log, segment_bytes=1 << 20)
     for hour in range(10):
@@ -34,7 +34,7 @@ def ten_hours(log: Log, clock: ManualClock) -> Topic:
 
 def test_a_slice_of_event_time_is_exact_and_opens_only_what_it_needs(tmp_path: Path) -> None:
     clock = ManualClock()
-    with Log(tmp_path, background=False, clock=clock) as log:
+    with FolderLog(tmp_path, background=False, clock=clock) as log:
         topic = ten_hours(log, clock)
         everything = topic.slice()
         for low, high in [(2, 3), (3, 7), (8, 20), (-5, 1), (None, 2), (7, None)]:
@@ -52,7 +52,7 @@ def test_a_slice_of_event_time_is_exact_and_opens_only_what_it_needs(tmp_path: P
 
 def test_one_stray_event_does_not_make_a_slice_read_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
-    with Log(tmp_path, background=False, clock=clock) as log:
+    with FolderLog(tmp_path, background=False, clock=clock) as log:
         topic = ten_hours(log, clock)
         opened: list[int] = []
         from penstock.log.segment import Segment
@@ -71,7 +71,7 @@ def test_one_stray_event_does_not_make_a_slice_read_everything(tmp_path: Path, m
 
 def test_slices_of_arrival_are_exact(tmp_path: Path) -> None:
     clock = ManualClock()
-    with Log(tmp_path, background=False, clock=clock) as log:
+    with FolderLog(tmp_path, background=False, clock=clock) as log:
         topic = ten_hours(log, clock)
         (partition,) = topic.partitions
         assert topic.slice(arrived=(START_US + 3 * HOUR_US, START_US + 5 * HOUR_US)).num_rows == 42
@@ -82,19 +82,19 @@ def test_slices_of_arrival_are_exact(tmp_path: Path) -> None:
 
 def test_only_the_columns_asked_for_come(tmp_path: Path) -> None:
     clock = ManualClock()
-    with Log(tmp_path, background=False, clock=clock) as log:
+    with FolderLog(tmp_path, background=False, clock=clock) as log:
         topic = ten_hours(log, clock)
         assert topic.slice(columns=["n"]).column_names == ["n", "_partition", "_offset", "_arrived", "_late"]
         assert topic.slice(columns=[]).column_names == ["_partition", "_offset", "_arrived", "_late"]
 
 
 def test_old_records_are_read_with_a_grown_schema(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = log.create("t", "a int, s struct<x: int>", segment_bytes=4096)
         topic.append(pa.Table.from_pylist([{"a": 1, "s": {"x": 2}}], topic.schema))
         topic.seal(active=True)
         topic.append(pa.Table.from_pylist([{"a": 3, "s": None}], topic.schema))
-        with Log(tmp_path, background=False) as other:
+        with FolderLog(tmp_path, background=False) as other:
             other.topic("t").alter(schema="a bigint, s struct<x: bigint, y: string>, more string")
             newer = other.topic("t")
             newer.append(pa.Table.from_pylist([{"a": 2**40, "s": {"x": 1, "y": "y"}, "more": "m"}], newer.schema))
@@ -107,9 +107,9 @@ def test_old_records_are_read_with_a_grown_schema(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_has_not_heard_of_a_new_schema_learns_it_from_the_frames(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = log.create("t", "a int")
-        with Log(tmp_path, background=False) as other:
+        with FolderLog(tmp_path, background=False) as other:
             other.topic("t").alter(schema="a int, b int")
             newer = other.topic("t")
             newer.append(pa.Table.from_pylist([{"a": 1, "b": 2}], newer.schema))
@@ -119,7 +119,7 @@ def test_a_reader_that_has_not_heard_of_a_new_schema_learns_it_from_the_frames(t
 
 def test_time_moves_between_pieces(tmp_path: Path) -> None:
     clock = ManualClock()
-    with Log(tmp_path, background=False, clock=clock) as log:
+    with FolderLog(tmp_path, background=False, clock=clock) as log:
         (partition,) = small_topic(log).partitions
         for n in range(30):
             partition.append(rows([n]))

@@ -10,14 +10,14 @@ import pytest
 
 from penstock.clock import HOUR_US
 from penstock.errors import OffsetOutOfRange
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.testing import ManualClock
 from tests.log.rows import START_US, numbers_of, rows, small_topic
 
 
 def test_segments_are_dropped_by_age_counted_from_the_append(tmp_path: Path) -> None:
     clock = ManualClock()
-    with Log(tmp_path, background=False, clock=clock) as log:
+    with FolderLog(tmp_path, background=False, clock=clock) as log:
         topic = small_topic(log, retention_age="7 days")
         (partition,) = topic.partitions
         old = pa.array([5] * 40, pa.int64()).view(pa.timestamp("us", "UTC"))
@@ -37,7 +37,7 @@ def test_segments_are_dropped_by_age_counted_from_the_append(tmp_path: Path) -> 
 
 
 def test_segments_are_dropped_by_size_oldest_first(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = small_topic(log, retention_bytes=12_000)
         (partition,) = topic.partitions
         for start in range(0, 400, 10):
@@ -51,7 +51,7 @@ def test_segments_are_dropped_by_size_oldest_first(tmp_path: Path) -> None:
 
 
 def test_what_was_removed_is_remembered_by_offset_and_hour(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = small_topic(log, retention_bytes=1)
         (partition,) = topic.partitions
         partition.append(rows(range(10), time_us=START_US))
@@ -64,7 +64,7 @@ def test_what_was_removed_is_remembered_by_offset_and_hour(tmp_path: Path) -> No
 
 
 def test_a_reader_that_started_before_retention_gets_all_or_an_error(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = small_topic(log, retention_bytes=1)
         (partition,) = topic.partitions
         for start in range(0, 400, 10):
@@ -72,7 +72,7 @@ def test_a_reader_that_started_before_retention_gets_all_or_an_error(tmp_path: P
         topic.seal(active=True)
         reader = partition.read(0, columns=["n"])
         seen = next(reader).column("n").to_pylist()
-        with Log(tmp_path, background=False) as other:
+        with FolderLog(tmp_path, background=False) as other:
             other.topic("events").retain()
         with pytest.raises(OffsetOutOfRange) as caught:
             seen.extend(n for batch in reader for n in batch.column("n").to_pylist())

@@ -13,25 +13,25 @@ import pytest
 from penstock.errors import CorruptionError
 from penstock.log import sealing
 from penstock.log.files import locked
-from penstock.log.log import Log
-from penstock.log.partition import Partition
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_partition import FolderPartition
 from penstock.log.segment import hot_bases
 from tests.log.rows import numbers_of, rows, small_topic
 
 
-def filled(log: Log, count: int = 300) -> Partition:
+def filled(log: FolderLog, count: int = 300) -> FolderPartition:
     (partition,) = small_topic(log).partitions
     for start in range(0, count, 10):
         partition.append(rows(range(start, start + 10)))
     return partition
 
 
-def parquet_files(partition: Partition) -> list[str]:
+def parquet_files(partition: FolderPartition) -> list[str]:
     return sorted(name for name in os.listdir(partition.directory) if name.endswith(".parquet"))
 
 
 def test_sealed_records_are_the_same_records(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         partition = filled(log)
         before = partition.topic.slice()
         closed = len(hot_bases(partition.directory)) - 1
@@ -46,7 +46,7 @@ def test_sealed_records_are_the_same_records(tmp_path: Path) -> None:
 
 
 def test_a_sealed_file_can_be_read_by_itself(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         partition = filled(log)
         partition.topic.seal(active=True)
         tables = [pq.read_table(partition.directory / name) for name in parquet_files(partition)]
@@ -59,7 +59,7 @@ def test_a_segment_of_many_row_groups_is_cut_anywhere_in_a_batch(
 ) -> None:
     monkeypatch.setattr("penstock.log.sealed.ROW_GROUP_ROWS", 100)
     monkeypatch.setattr("penstock.log.reading.JOIN_BYTES", 1)
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         (partition,) = small_topic(log, segment_bytes=1 << 20).partitions
         for start in range(0, 490, 70):
             partition.append(rows(range(start, start + 70)))
@@ -84,13 +84,13 @@ def test_a_kill_while_sealing_changes_no_answer(tmp_path: Path, monkeypatch: pyt
         "write_manifest": "penstock.log.sealing.write_manifest",
         "unlink": "penstock.log.sealing.os.unlink",
     }
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         partition = filled(log)
         with monkeypatch.context() as patch:
             patch.setattr(targets[at], die)
             with pytest.raises(Killed):
                 partition.topic.seal()
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         (partition,) = log.topic("events").partitions
         assert numbers_of(partition) == list(range(300))
         partition.topic.seal(active=True)
@@ -101,36 +101,36 @@ def test_a_kill_while_sealing_changes_no_answer(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_flipped_bit_in_a_sealed_file_stops_the_reader(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         partition = filled(log)
         partition.topic.seal(active=True)
     path = partition.directory / parquet_files(partition)[0]
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 8
     path.write_bytes(content)
-    with Log(tmp_path, background=False) as log, pytest.raises(CorruptionError) as caught:
+    with FolderLog(tmp_path, background=False) as log, pytest.raises(CorruptionError) as caught:
         numbers_of(log.topic("events"))
     assert caught.value.path == path
 
 
 def test_a_reader_in_the_middle_never_notices_the_sealer(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         partition = filled(log, 1000)
         reader = partition.read(0, columns=["n"])
         seen = next(reader).column("n").to_pylist()
-        with Log(tmp_path, background=False) as other:
+        with FolderLog(tmp_path, background=False) as other:
             other.topic("events").seal(active=True)
         seen += [n for batch in reader for n in batch.column("n").to_pylist()]
         assert seen == list(range(1000))
 
 
 def test_readers_and_writers_go_on_while_another_thread_seals(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         partition = filled(log, 50)
         is_done = threading.Event()
 
         def keep_sealing() -> None:
-            with Log(tmp_path, background=False) as other:
+            with FolderLog(tmp_path, background=False) as other:
                 while not is_done.is_set():
                     other.topic("events").seal()
 
@@ -146,7 +146,7 @@ def test_readers_and_writers_go_on_while_another_thread_seals(tmp_path: Path) ->
 
 
 def test_closed_segments_are_sealed_in_the_background(tmp_path: Path) -> None:
-    with Log(tmp_path) as log:
+    with FolderLog(tmp_path) as log:
         partition = filled(log)
         deadline = time.monotonic() + 10
         while len(hot_bases(partition.directory)) > 1 and time.monotonic() < deadline:
@@ -156,7 +156,7 @@ def test_closed_segments_are_sealed_in_the_background(tmp_path: Path) -> None:
 
 
 def test_only_one_process_seals_and_the_other_does_not_wait(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         partition = filled(log)
         with locked(partition.directory / "maintenance.lock"):
             assert sealing.seal(partition, wait=False) == []

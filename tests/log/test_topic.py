@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import RecordsRefused, SchemaRefused, UnknownColumn
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from tests.log.rows import SCHEMA, rows, small_topic
 
 
 def test_equal_keys_share_a_partition_and_keep_their_order(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = small_topic(log, partitions=4, key="user", segment_bytes=1 << 20)
         for start in range(0, 300, 100):
             topic.append(rows(range(start, start + 100)))
@@ -30,7 +30,7 @@ def test_equal_keys_share_a_partition_and_keep_their_order(tmp_path: Path) -> No
 
 
 def test_without_a_key_partitions_take_turns(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = small_topic(log, partitions=4, segment_bytes=1 << 20)
         topic.append(rows(range(100)))
         assert topic.end() == {0: 25, 1: 25, 2: 25, 3: 25}
@@ -40,7 +40,7 @@ def test_without_a_key_partitions_take_turns(tmp_path: Path) -> None:
 
 
 def test_routing_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         for key, count in itertools.product((None, "user"), (0, 1, 3, 50)):
             topic = small_topic(log, f"t{count}{key or ''}".lower(), partitions=4, key=key)
             batch = rows(range(count))
@@ -52,7 +52,7 @@ def test_routing_loses_and_doubles_nothing(tmp_path: Path) -> None:
 
 
 def test_a_change_made_by_another_process_is_taken_over(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log, Log(tmp_path, background=False) as other:
+    with FolderLog(tmp_path, background=False) as log, FolderLog(tmp_path, background=False) as other:
         topic = small_topic(log)
         changed = other.topic("events").alter(lateness="1 hour", retention_age="2 days", schema=SCHEMA + ", more int")
         assert topic.definition != changed
@@ -70,7 +70,7 @@ def test_a_change_made_by_another_process_is_taken_over(tmp_path: Path) -> None:
     ["time timestamp, user string", "time timestamp, user int, n bigint", "time timestamp, user string, n int"],
 )
 def test_a_schema_that_old_records_do_not_fit_is_refused(tmp_path: Path, schema: str) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = small_topic(log)
         with pytest.raises(SchemaRefused):
             topic.alter(schema=schema)
@@ -78,7 +78,7 @@ def test_a_schema_that_old_records_do_not_fit_is_refused(tmp_path: Path, schema:
 
 
 def test_a_batch_made_before_the_schema_grew_is_upgraded(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = small_topic(log)
         batch = rows([1])
         topic.alter(schema=SCHEMA + ", more string")
@@ -87,7 +87,7 @@ def test_a_batch_made_before_the_schema_grew_is_upgraded(tmp_path: Path) -> None
 
 
 def test_a_table_of_several_chunks_keeps_its_arrivals(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = small_topic(log, partitions=2, key="user")
         table = pa.Table.from_batches([rows(range(10)), rows(range(10, 20))])
         arrived = pa.array(range(100, 120), pa.int64()).view(pa.timestamp("us", "UTC"))
@@ -110,7 +110,7 @@ def test_a_table_of_several_chunks_keeps_its_arrivals(tmp_path: Path) -> None:
     ],
 )
 def test_arrow_data_that_does_not_fit_is_refused_whole(tmp_path: Path, table: pa.Table, column: str) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = small_topic(log)
         with pytest.raises(RecordsRefused) as caught:
             topic.append(table)
@@ -121,13 +121,13 @@ def test_arrow_data_that_does_not_fit_is_refused_whole(tmp_path: Path, table: pa
 
 
 def test_the_longest_name_can_have_dead_letters(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         log.create("a" * 128, SCHEMA)
         assert log.create("a" * 128 + ".dead", SCHEMA).definition.is_dead_letters
 
 
 def test_a_column_that_is_never_null_can_be_sliced_hot_and_sealed(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = log.create("t", "a int NOT NULL, b string")
         topic.append(pa.Table.from_pylist([{"a": 1, "b": None}], topic.schema))
         for _ in ("hot", "sealed"):

@@ -9,13 +9,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from penstock.log.files import locked
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 
 SCHEMA = "user string, n bigint, tags array<string>"
 
 
-def new_topic(log: Log, name: str = "events", **settings: Any) -> Topic:
+def new_topic(log: FolderLog, name: str = "events", **settings: Any) -> FolderTopic:
     """Four partitions, by user."""
     return log.create(name, SCHEMA, **{"key": "user", "partitions": 4, **settings})
 
@@ -25,12 +25,12 @@ def events(numbers: range) -> list[dict[str, Any]]:
     return [{"user": f"user{n % 7}", "n": n} for n in numbers]
 
 
-def stored(topic: Topic) -> list[int]:
+def stored(topic: FolderTopic) -> list[int]:
     """The numbers of all events that readers see, sorted."""
     return sorted(topic.slice(columns=["n"]).column("n").to_pylist())
 
 
-def is_in_order(topic: Topic) -> bool:
+def is_in_order(topic: FolderTopic) -> bool:
     """Whether each partition holds its numbers in the order they were sent."""
     found = [[n for b in p.read(0, columns=["n"]) for n in b.column("n").to_pylist()] for p in topic.partitions]
     return all(numbers == sorted(numbers) for numbers in found)
@@ -42,7 +42,7 @@ def sender_threads() -> int:
 
 
 @contextmanager
-def held(topic: Topic) -> Iterator[None]:
+def held(topic: FolderTopic) -> Iterator[None]:
     """Nobody can append meanwhile, as if another process were at it."""
     with ExitStack() as stack:
         for partition in topic.partitions:

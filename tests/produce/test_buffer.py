@@ -9,23 +9,23 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from tests.produce.producing import events, held, new_topic, stored
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with Log(tmp_path / "log", background=False) as opened:
+def log(tmp_path: Path) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path / "log", background=False) as opened:
         yield opened
 
 
 @pytest.fixture
-def topic(log: Log) -> Topic:
+def topic(log: FolderLog) -> FolderTopic:
     return new_topic(log)
 
 
-def test_what_was_sent_may_be_changed_afterwards(topic: Topic) -> None:
+def test_what_was_sent_may_be_changed_afterwards(topic: FolderTopic) -> None:
     event: dict[str, Any] = {"user": "ann", "n": 1, "tags": ["a"]}
     frame = pd.DataFrame({"n": [3]})
     with topic.producer(linger="10s") as producer:
@@ -40,7 +40,7 @@ def test_what_was_sent_may_be_changed_afterwards(topic: Topic) -> None:
     assert found == {1: ["a"], 2: ["a", "b"], 3: None}
 
 
-def test_block_makes_send_wait_for_room_and_counts_it(topic: Topic) -> None:
+def test_block_makes_send_wait_for_room_and_counts_it(topic: FolderTopic) -> None:
     with topic.producer(buffer_bytes=5000) as producer:
         sender = threading.Thread(target=lambda: [producer.send(event) for event in events(range(1000))])
         with held(topic):
@@ -53,7 +53,7 @@ def test_block_makes_send_wait_for_room_and_counts_it(topic: Topic) -> None:
     assert producer.stats.blocked_seconds > 0.1
 
 
-def test_drop_drops_what_is_being_sent_and_says_so(topic: Topic) -> None:
+def test_drop_drops_what_is_being_sent_and_says_so(topic: FolderTopic) -> None:
     with topic.producer(buffer_bytes=5000, on_full="drop") as producer:
         with held(topic):
             acks = [producer.send(event) for event in events(range(1000))]
@@ -70,7 +70,7 @@ def test_drop_drops_what_is_being_sent_and_says_so(topic: Topic) -> None:
 
 
 @pytest.mark.parametrize("on_full", ["block", "drop", "spill"])
-def test_an_event_larger_than_the_whole_buffer_goes_alone(topic: Topic, on_full: Any) -> None:
+def test_an_event_larger_than_the_whole_buffer_goes_alone(topic: FolderTopic, on_full: Any) -> None:
     with topic.producer(buffer_bytes=2000, on_full=on_full) as producer:
         for n in range(3):
             assert producer.send({"user": "x" * 100_000, "n": n}).wait(10).stored == 1

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import TopicDefinitionError
 from penstock.events.encode import Rejected
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.log.producers import named_producer
 from penstock.produce.dead_letters import SCHEMA, DeadLetters
 
@@ -19,13 +19,13 @@ LETTERS = [
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with Log(tmp_path / "log", background=False) as opened:
+def log(tmp_path: Path) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path / "log", background=False) as opened:
         opened.create("events", "n bigint", partitions=2)
         yield opened
 
 
-def test_the_topic_is_made_on_first_need_with_one_partition(log: Log) -> None:
+def test_the_topic_is_made_on_first_need_with_one_partition(log: FolderLog) -> None:
     dead_letters = DeadLetters(log.topic("events"))
     batch = dead_letters.batch(LETTERS, "shop")
     assert log.topics(dead=True) == ["events"]
@@ -34,7 +34,7 @@ def test_the_topic_is_made_on_first_need_with_one_partition(log: Log) -> None:
     assert len(log.topic("events.dead").partitions) == 1
 
 
-def test_a_dead_letter_keeps_reason_column_and_raw_bytes(log: Log) -> None:
+def test_a_dead_letter_keeps_reason_column_and_raw_bytes(log: FolderLog) -> None:
     dead_letters = DeadLetters(log.topic("events"))
     dead_letters.append(dead_letters.batch(LETTERS, "shop"))
     rows = log.topic("events.dead").slice().select(["topic", "reason", "column", "raw", "producer"]).to_pylist()
@@ -44,22 +44,22 @@ def test_a_dead_letter_keeps_reason_column_and_raw_bytes(log: Log) -> None:
     ]
 
 
-def test_two_processes_may_bury_first(log: Log) -> None:
-    with Log(log.root, background=False) as other:
+def test_two_processes_may_bury_first(log: FolderLog) -> None:
+    with FolderLog(log.root, background=False) as other:
         for each in (log, other):
             dead_letters = DeadLetters(each.topic("events"))
             dead_letters.append(dead_letters.batch(LETTERS, "shop"))
     assert log.topic("events.dead").end() == {0: 4}
 
 
-def test_what_does_not_fit_dead_letters_stays_with_them(log: Log) -> None:
+def test_what_does_not_fit_dead_letters_stays_with_them(log: FolderLog) -> None:
     with log.create("events.dead", SCHEMA).producer() as producer:
         assert producer.send({"colour": "red"}).wait(10).rejected == 1
     assert log.topics(dead=True) == ["events", "events.dead"]
     assert [row["raw"] for row in log.topic("events.dead").slice().to_pylist()] == [b'{"colour": "red"}']
 
 
-def test_a_retry_buries_once_and_never_meets_the_sequences_of_events(log: Log) -> None:
+def test_a_retry_buries_once_and_never_meets_the_sequences_of_events(log: FolderLog) -> None:
     dead_letters = DeadLetters(log.topic("events"))
     batch, producer = dead_letters.batch(LETTERS, "relay"), named_producer("relay")
     for _ in range(2):
@@ -70,7 +70,7 @@ def test_a_retry_buries_once_and_never_meets_the_sequences_of_events(log: Log) -
         assert sender.send({"topic": "other"}, sequence=1).wait(10).stored == 1
 
 
-def test_a_topic_of_that_name_with_other_columns_is_not_written(log: Log) -> None:
+def test_a_topic_of_that_name_with_other_columns_is_not_written(log: FolderLog) -> None:
     log.create("events.dead", "topic string, reason int")
     dead_letters = DeadLetters(log.topic("events"))
     with pytest.raises(TopicDefinitionError) as refused:
@@ -79,7 +79,7 @@ def test_a_topic_of_that_name_with_other_columns_is_not_written(log: Log) -> Non
     assert log.topic("events.dead").end() == {0: 0}
 
 
-def test_more_columns_are_fine(log: Log) -> None:
+def test_more_columns_are_fine(log: FolderLog) -> None:
     log.create("events.dead", SCHEMA + ", note string")
     dead_letters = DeadLetters(log.topic("events"))
     dead_letters.append(dead_letters.batch(LETTERS, "shop"))

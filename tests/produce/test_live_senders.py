@@ -15,23 +15,23 @@ import pytest
 from penstock.errors import (
     ForkedHandle,
 )
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from tests.produce.producing import held, new_topic, sender_threads, stored
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with Log(tmp_path / "log", background=False) as opened:
+def log(tmp_path: Path) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path / "log", background=False) as opened:
         yield opened
 
 
 @pytest.fixture
-def topic(log: Log) -> Topic:
+def topic(log: FolderLog) -> FolderTopic:
     return new_topic(log)
 
 
-def test_an_abandoned_producer_still_delivers_and_ends(topic: Topic) -> None:
+def test_an_abandoned_producer_still_delivers_and_ends(topic: FolderTopic) -> None:
     before = sender_threads()
     producer = topic.producer(linger="1h")
     ack = producer.send({"n": 1})
@@ -47,11 +47,11 @@ def test_an_abandoned_producer_still_delivers_and_ends(topic: Topic) -> None:
 SCRIPT = """
 import multiprocessing, sys
 from penstock.produce import live_senders
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 
 def send():
     global producer
-    producer = Log(sys.argv[1], background=False).producer("events", linger="1h")
+    producer = FolderLog(sys.argv[1], background=False).producer("events", linger="1h")
     for n in range(100):
         producer.send({"n": n})
 
@@ -68,7 +68,7 @@ if __name__ == "__main__":
 """
 
 
-def run_script(tmp_path: Path, log: Log, how: str) -> subprocess.CompletedProcess[str]:
+def run_script(tmp_path: Path, log: FolderLog, how: str) -> subprocess.CompletedProcess[str]:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     command = [sys.executable, str(script), str(log.root), how]
@@ -76,13 +76,17 @@ def run_script(tmp_path: Path, log: Log, how: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("how", ["plain", "raise", "spawn"])
-def test_a_program_that_forgets_to_close_loses_nothing(tmp_path: Path, log: Log, topic: Topic, how: str) -> None:
+def test_a_program_that_forgets_to_close_loses_nothing(
+    tmp_path: Path, log: FolderLog, topic: FolderTopic, how: str
+) -> None:
     run = run_script(tmp_path, log, how)
     assert (run.returncode, run.stderr) == (3 if how == "raise" else 0, "")
     assert stored(topic) == list(range(100))
 
 
-def test_a_program_ends_in_time_and_tells_what_it_could_not_store(tmp_path: Path, log: Log, topic: Topic) -> None:
+def test_a_program_ends_in_time_and_tells_what_it_could_not_store(
+    tmp_path: Path, log: FolderLog, topic: FolderTopic
+) -> None:
     topic.append(pa.table([["ann"], [1], [None]], schema=topic.schema))
     with held(topic):
         run = run_script(tmp_path, log, "stuck")
@@ -90,7 +94,7 @@ def test_a_program_ends_in_time_and_tells_what_it_could_not_store(tmp_path: Path
     assert "was not acknowledged within 0.3 s" in run.stderr
 
 
-def test_a_forked_child_is_refused_and_does_not_hang(topic: Topic) -> None:
+def test_a_forked_child_is_refused_and_does_not_hang(topic: FolderTopic) -> None:
     producer = topic.producer(linger="1h")
     ack = producer.send({"n": 1})
     child = os.fork()

@@ -20,27 +20,27 @@ from penstock.errors import (
     TopicDefinitionError,
 )
 from penstock.log.files import locked
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from penstock.produce.producer import OffsetRange, Producer, Receipt
 from tests.produce.producing import SCHEMA, events, held, new_topic, sender_threads, stored
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with Log(tmp_path / "log", background=False) as opened:
+def log(tmp_path: Path) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path / "log", background=False) as opened:
         yield opened
 
 
 @pytest.fixture
-def topic(log: Log) -> Topic:
+def topic(log: FolderLog) -> FolderTopic:
     return new_topic(log)
 
 
 # --- sending ---
 
 
-def test_an_acknowledged_event_is_on_disk_and_knows_its_offset(topic: Topic) -> None:
+def test_an_acknowledged_event_is_on_disk_and_knows_its_offset(topic: FolderTopic) -> None:
     with topic.producer() as producer:
         receipts = [producer.send({"user": "ann", "n": n}).wait(10) for n in range(3)]
         assert [receipt.offset for receipt in receipts] == [0, 1, 2]
@@ -48,7 +48,7 @@ def test_an_acknowledged_event_is_on_disk_and_knows_its_offset(topic: Topic) -> 
         assert (row["_partition"], row["_offset"]) == (receipts[2].partition, receipts[2].offset)
 
 
-def test_an_event_goes_after_the_linger_without_a_flush(topic: Topic) -> None:
+def test_an_event_goes_after_the_linger_without_a_flush(topic: FolderTopic) -> None:
     with topic.producer(linger="1ms") as producer:
         ack = producer.send({"n": 1})
         assert ack.wait(10).stored == 1
@@ -68,27 +68,27 @@ def test_an_event_goes_after_the_linger_without_a_flush(topic: Topic) -> None:
         pytest.param(bytearray(b'{"n": 1, "user": "ann"}'), id="bytearray"),
     ],
 )
-def test_every_kind_of_data_is_sent(topic: Topic, data: Any) -> None:
+def test_every_kind_of_data_is_sent(topic: FolderTopic, data: Any) -> None:
     with topic.producer() as producer:
         assert producer.send(data).wait(10).stored == 1
     assert topic.slice().select(["user", "n", "tags"]).to_pylist() == [{"user": "ann", "n": 1, "tags": None}]
 
 
 @pytest.mark.parametrize("data", ["text", 5, None, (n for n in range(3)), pd.Series([1])])
-def test_what_is_no_event_is_refused_at_once(topic: Topic, data: Any) -> None:
+def test_what_is_no_event_is_refused_at_once(topic: FolderTopic, data: Any) -> None:
     with topic.producer() as producer, pytest.raises(NotAnEvent) as refused:
         producer.send(data)
     assert refused.value.found_type == type(data).__name__
 
 
 @pytest.mark.parametrize("data", [[], b"\n \n", pa.table({"n": pa.array([], pa.int64())}), pd.DataFrame({"n": []})])
-def test_nothing_is_acknowledged_at_once(topic: Topic, data: Any) -> None:
+def test_nothing_is_acknowledged_at_once(topic: FolderTopic, data: Any) -> None:
     with topic.producer() as producer:
         assert producer.send(data).wait(10) == Receipt(())
     assert stored(topic) == []
 
 
-def test_every_event_of_a_batch_has_its_own_receipt(topic: Topic) -> None:
+def test_every_event_of_a_batch_has_its_own_receipt(topic: FolderTopic) -> None:
     with topic.producer(linger="10s") as producer:
         acks = [producer.send(event) for event in events(range(100))]
         many = producer.send(events(range(100, 150)))
@@ -102,7 +102,7 @@ def test_every_event_of_a_batch_has_its_own_receipt(topic: Topic) -> None:
     assert many.wait().stored == 50
 
 
-def test_events_keep_their_order_within_a_partition(topic: Topic) -> None:
+def test_events_keep_their_order_within_a_partition(topic: FolderTopic) -> None:
     with topic.producer(linger="0", batch_rows=50) as producer:
         for n in range(3000):
             producer.send({"user": f"user{n % 7}", "n": n})
@@ -114,7 +114,7 @@ def test_events_keep_their_order_within_a_partition(topic: Topic) -> None:
     assert stored(topic) == list(range(3050))
 
 
-def test_many_threads_may_send(topic: Topic) -> None:
+def test_many_threads_may_send(topic: FolderTopic) -> None:
     def send(first: int) -> None:
         for n in range(first, first + 500):
             producer.send({"user": f"thread{first}", "n": n})
@@ -131,17 +131,17 @@ def test_many_threads_may_send(topic: Topic) -> None:
         assert [row["n"] for row in rows] == sorted(row["n"] for row in rows)
 
 
-def test_without_a_key_events_go_to_all_partitions(log: Log) -> None:
+def test_without_a_key_events_go_to_all_partitions(log: FolderLog) -> None:
     topic = log.create("plain", SCHEMA, partitions=3)
     with topic.producer() as producer:
         producer.send(events(range(600)))
     assert all(150 <= end <= 250 for end in topic.end().values())
 
 
-def test_a_schema_that_grew_elsewhere_is_followed(log: Log, topic: Topic) -> None:
+def test_a_schema_that_grew_elsewhere_is_followed(log: FolderLog, topic: FolderTopic) -> None:
     with topic.producer() as producer:
         producer.send({"n": 1}).wait(10)
-        with Log(log.root, background=False) as other:
+        with FolderLog(log.root, background=False) as other:
             other.topic("events").alter(schema=SCHEMA + ", color string")
         receipt = producer.send({"n": 2, "color": "red"}).wait(10)
     assert receipt.rejected == 0
@@ -151,7 +151,7 @@ def test_a_schema_that_grew_elsewhere_is_followed(log: Log, topic: Topic) -> Non
 # --- flush, close, stats ---
 
 
-def test_flush_waits_for_everything_sent_before(topic: Topic) -> None:
+def test_flush_waits_for_everything_sent_before(topic: FolderTopic) -> None:
     with topic.producer(linger="1h") as producer:
         for event in events(range(500)):
             producer.send(event)
@@ -161,7 +161,7 @@ def test_flush_waits_for_everything_sent_before(topic: Topic) -> None:
         assert producer.stats.acknowledged == producer.stats.sent == 500
 
 
-def test_flush_and_wait_give_up_after_their_time_and_nothing_is_lost(topic: Topic) -> None:
+def test_flush_and_wait_give_up_after_their_time_and_nothing_is_lost(topic: FolderTopic) -> None:
     with topic.producer() as producer:
         with held(topic):
             ack = producer.send({"n": 1})
@@ -174,7 +174,7 @@ def test_flush_and_wait_give_up_after_their_time_and_nothing_is_lost(topic: Topi
         assert ack.wait().stored == 1
 
 
-def test_a_partition_that_is_held_does_not_keep_the_others_waiting(topic: Topic) -> None:
+def test_a_partition_that_is_held_does_not_keep_the_others_waiting(topic: FolderTopic) -> None:
     with topic.producer() as producer:
         place = {n: producer.send({"user": f"user{n}", "n": n}).wait(10).partition for n in range(7)}
         blocked, free = 0, next(n for n in place if place[n] != place[0])
@@ -185,7 +185,7 @@ def test_a_partition_that_is_held_does_not_keep_the_others_waiting(topic: Topic)
         assert acks[0].wait(10).stored == 1
 
 
-def test_a_closed_producer_refuses_and_its_threads_are_gone(topic: Topic) -> None:
+def test_a_closed_producer_refuses_and_its_threads_are_gone(topic: FolderTopic) -> None:
     before = sender_threads()
     producer = topic.producer(linger="1h")
     ack = producer.send({"n": 1})
@@ -200,7 +200,7 @@ def test_a_closed_producer_refuses_and_its_threads_are_gone(topic: Topic) -> Non
     producer.flush()
 
 
-def test_an_idle_producer_costs_nothing(topic: Topic) -> None:
+def test_an_idle_producer_costs_nothing(topic: FolderTopic) -> None:
     with topic.producer() as producer:
         producer.send({"n": 1}).wait(10)
         before = time.process_time()
@@ -212,7 +212,7 @@ def test_an_idle_producer_costs_nothing(topic: Topic) -> None:
     ("setting", "value"),
     [("on_full", "explode"), ("batch_rows", 0), ("buffer_bytes", -1), ("epoch", -1), ("epoch", True), ("name", "")],
 )
-def test_an_impossible_setting_is_refused(topic: Topic, setting: str, value: Any) -> None:
+def test_an_impossible_setting_is_refused(topic: FolderTopic, setting: str, value: Any) -> None:
     with pytest.raises(ProducerSettingError) as refused:
         topic.producer(**{setting: value})
     assert (refused.value.setting, refused.value.found) == (setting, value)
@@ -221,7 +221,7 @@ def test_an_impossible_setting_is_refused(topic: Topic, setting: str, value: Any
 # --- rejected events ---
 
 
-def test_a_rejected_event_is_a_dead_letter_when_it_is_acknowledged(log: Log, topic: Topic) -> None:
+def test_a_rejected_event_is_a_dead_letter_when_it_is_acknowledged(log: FolderLog, topic: FolderTopic) -> None:
     with topic.producer(name="shop") as producer:
         receipt = producer.send([{"n": 1}, {"n": "many"}, {"colour": "red"}, {"n": 4}], sequence=10).wait(10)
         letters = log.topic("events.dead").slice().to_pylist()
@@ -235,7 +235,7 @@ def test_a_rejected_event_is_a_dead_letter_when_it_is_acknowledged(log: Log, top
     assert stored(topic) == [1, 4]
 
 
-def test_a_rejected_event_whose_dead_letter_cannot_be_kept_fails(log: Log, topic: Topic) -> None:
+def test_a_rejected_event_whose_dead_letter_cannot_be_kept_fails(log: FolderLog, topic: FolderTopic) -> None:
     log.create("events.dead", "something_else int")
     producer = topic.producer()
     bad, good = producer.send({"n": "many"}), producer.send({"n": 2})
@@ -247,7 +247,7 @@ def test_a_rejected_event_whose_dead_letter_cannot_be_kept_fails(log: Log, topic
     assert stored(topic) == [2]
 
 
-def test_the_names_are_those_of_the_documentation(topic: Topic) -> None:
+def test_the_names_are_those_of_the_documentation(topic: FolderTopic) -> None:
     with topic.producer(name="shop") as producer:
         assert isinstance(producer, Producer)
         assert repr(producer) == "Producer('events', name='shop')"
@@ -259,13 +259,13 @@ def test_the_names_are_those_of_the_documentation(topic: Topic) -> None:
 
 
 @pytest.mark.parametrize("key", ["user", None])
-def test_what_a_named_producer_sends_again_is_stored_once(log: Log, key: str | None) -> None:
+def test_what_a_named_producer_sends_again_is_stored_once(log: FolderLog, key: str | None) -> None:
     topic = log.create("orders", SCHEMA, key=key, partitions=3)
     with topic.producer(name="relay") as producer:
         for n in range(300):
             producer.send({"user": f"user{n % 7}", "n": n}, sequence=n)
         producer.send({"n": "bad"}, sequence=300)
-    with Log(log.root, background=False) as again, again.topic("orders").producer(name="relay") as producer:
+    with FolderLog(log.root, background=False) as again, again.topic("orders").producer(name="relay") as producer:
         acks = [producer.send({"user": f"user{n % 7}", "n": n}, sequence=n) for n in range(200, 300)]
         producer.send({"n": "bad"}, sequence=300).wait(10)
         new = producer.send(events(range(301, 320)), sequence=301)
@@ -276,14 +276,14 @@ def test_what_a_named_producer_sends_again_is_stored_once(log: Log, key: str | N
     assert log.topic("orders.dead").end() == {0: 1}
 
 
-def test_producers_of_other_names_are_strangers(topic: Topic) -> None:
+def test_producers_of_other_names_are_strangers(topic: FolderTopic) -> None:
     for name in ("one", "two"):
         with topic.producer(name=name) as producer:
             producer.send({"n": 1}, sequence=1)
     assert stored(topic) == [1, 1]
 
 
-def test_a_newer_epoch_fences_the_older_one(topic: Topic) -> None:
+def test_a_newer_epoch_fences_the_older_one(topic: FolderTopic) -> None:
     old, new = topic.producer(name="relay", epoch=1), topic.producer(name="relay", epoch=2)
     old.send({"n": 1}, sequence=1).wait(10)
     new.send({"n": 2}, sequence=2).wait(10)
@@ -299,7 +299,7 @@ def test_a_newer_epoch_fences_the_older_one(topic: Topic) -> None:
     assert stored(topic) == [1, 2, 3]
 
 
-def test_a_sequence_that_would_lose_an_event_is_refused(topic: Topic) -> None:
+def test_a_sequence_that_would_lose_an_event_is_refused(topic: FolderTopic) -> None:
     with topic.producer() as producer, pytest.raises(SequenceRefused):
         producer.send({"n": 1}, sequence=1)
     with topic.producer(name="relay") as producer:
@@ -314,13 +314,13 @@ def test_a_sequence_that_would_lose_an_event_is_refused(topic: Topic) -> None:
     assert stored(topic) == list(range(7))
 
 
-def test_a_named_producer_does_not_drop(topic: Topic) -> None:
+def test_a_named_producer_does_not_drop(topic: FolderTopic) -> None:
     with pytest.raises(ProducerSettingError) as refused:
         topic.producer(name="relay", on_full="drop")
     assert refused.value.setting == "on_full"
 
 
-def test_duplicates_and_new_events_that_are_stored_together_are_told_apart(log: Log) -> None:
+def test_duplicates_and_new_events_that_are_stored_together_are_told_apart(log: FolderLog) -> None:
     topic = log.create("single", SCHEMA)
     with topic.producer(name="relay") as producer:
         producer.send(events(range(10)), sequence=0)

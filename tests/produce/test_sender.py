@@ -14,20 +14,20 @@ from penstock.errors import (
     TopicDeleted,
 )
 from penstock.events.encode import encode
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from penstock.produce import sender as sender_module
 from tests.produce.producing import SCHEMA, events, files_at_most, held, new_topic, sender_threads, stored
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with Log(tmp_path / "log", background=False) as opened:
+def log(tmp_path: Path) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path / "log", background=False) as opened:
         yield opened
 
 
 @pytest.fixture
-def topic(log: Log) -> Topic:
+def topic(log: FolderLog) -> FolderTopic:
     return new_topic(log)
 
 
@@ -37,7 +37,7 @@ def encode_no_bytes(data: Any, schema: pa.Schema) -> Any:
     return encode(data, schema)
 
 
-def test_only_the_events_of_a_failed_partition_fail(topic: Topic) -> None:
+def test_only_the_events_of_a_failed_partition_fail(topic: FolderTopic) -> None:
     producer = topic.producer()
     place = {n: producer.send({"user": f"user{n}", "n": n}).wait(10).partition for n in range(7)}
     full = place[0]
@@ -60,7 +60,7 @@ def test_only_the_events_of_a_failed_partition_fail(topic: Topic) -> None:
     producer.close()
 
 
-def test_send_raises_when_no_partition_is_left(topic: Topic) -> None:
+def test_send_raises_when_no_partition_is_left(topic: FolderTopic) -> None:
     producer = topic.producer()
     everybody = [{"user": f"user{n}", "n": n} for n in range(100)]
     producer.send(everybody).wait(10)
@@ -74,7 +74,7 @@ def test_send_raises_when_no_partition_is_left(topic: Topic) -> None:
     assert stored(topic) == list(range(100))
 
 
-def test_a_blocked_send_is_told_when_no_partition_is_left(log: Log) -> None:
+def test_a_blocked_send_is_told_when_no_partition_is_left(log: FolderLog) -> None:
     topic = log.create("single", SCHEMA)
     producer = topic.producer(buffer_bytes=1000)
     producer.send({"n": 0}).wait(10)
@@ -98,10 +98,10 @@ def test_a_blocked_send_is_told_when_no_partition_is_left(log: Log) -> None:
         producer.close()
 
 
-def test_a_topic_that_is_deleted_stops_its_producers(log: Log, topic: Topic) -> None:
+def test_a_topic_that_is_deleted_stops_its_producers(log: FolderLog, topic: FolderTopic) -> None:
     producer = topic.producer()
     producer.send({"n": 1}).wait(10)
-    with Log(log.root, background=False) as other:
+    with FolderLog(log.root, background=False) as other:
         other.delete("events")
     with pytest.raises(TopicDeleted):
         producer.send({"n": 2}).wait(10)
@@ -111,7 +111,7 @@ def test_a_topic_that_is_deleted_stops_its_producers(log: Log, topic: Topic) -> 
         producer.close()
 
 
-def test_an_error_while_encoding_fails_its_events_only(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_encoding_fails_its_events_only(topic: FolderTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender_module, "encode", encode_no_bytes)
     producer = topic.producer()
     good, bad = producer.send({"n": 1}), producer.send(b'{"n": 2}')
@@ -125,7 +125,7 @@ def test_an_error_while_encoding_fails_its_events_only(topic: Topic, monkeypatch
         producer.close()
 
 
-def test_whoever_waits_is_told_when_the_thread_dies(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_waits_is_told_when_the_thread_dies(topic: FolderTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
         raise SystemExit("the thread was torn down")
 
@@ -142,7 +142,7 @@ def test_whoever_waits_is_told_when_the_thread_dies(topic: Topic, monkeypatch: p
     assert sender_threads() == before
 
 
-def test_nothing_overtakes_what_a_named_producer_lost(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_overtakes_what_a_named_producer_lost(topic: FolderTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender_module, "encode", encode_no_bytes)
     producer = topic.producer(name="relay", linger="1h")
     sent = ({"n": 1}, b'{"n": 2}', {"n": 3})
@@ -160,7 +160,7 @@ def test_nothing_overtakes_what_a_named_producer_lost(topic: Topic, monkeypatch:
 
 
 @pytest.mark.parametrize("on_full", ["block", "spill", "drop"])
-def test_every_send_gets_its_answer_whatever_happens_at_once(topic: Topic, on_full: Any) -> None:
+def test_every_send_gets_its_answer_whatever_happens_at_once(topic: FolderTopic, on_full: Any) -> None:
     def send(first: int) -> None:
         for n in range(first, first + 300):
             event = {"user": f"user{n % 7}", "n": n if n % 50 else "bad"}

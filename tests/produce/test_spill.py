@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import SpillDamaged
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.log.producers import new_producer
 from penstock.produce.spill import SUFFIX, Spill
 from penstock.produce.spill_file import DAMAGED_SUFFIX, Content
@@ -227,17 +227,17 @@ def event(n: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with Log(tmp_path / "log", background=False) as opened:
+def log(tmp_path: Path) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path / "log", background=False) as opened:
         opened.create("events", "user string, n bigint, text string", key="user", partitions=2)
         yield opened
 
 
-def spill_files(log: Log) -> list[Path]:
+def spill_files(log: FolderLog) -> list[Path]:
     return list((log.root / "spill" / "events").glob("*"))
 
 
-def test_a_fast_producer_spills_keeps_the_order_and_cleans_up(log: Log) -> None:
+def test_a_fast_producer_spills_keeps_the_order_and_cleans_up(log: FolderLog) -> None:
     topic = log.topic("events")
     with topic.producer(on_full="spill", buffer_bytes=40_000, batch_rows=8) as producer:
         with held(topic):
@@ -253,7 +253,7 @@ def test_a_fast_producer_spills_keeps_the_order_and_cleans_up(log: Log) -> None:
     assert is_in_order(topic)
 
 
-def test_rejected_events_and_tables_go_through_the_spill_too(log: Log) -> None:
+def test_rejected_events_and_tables_go_through_the_spill_too(log: FolderLog) -> None:
     topic = log.topic("events")
     with topic.producer(on_full="spill", buffer_bytes=40_000, batch_rows=8) as producer:
         with held(topic):
@@ -265,7 +265,7 @@ def test_rejected_events_and_tables_go_through_the_spill_too(log: Log) -> None:
     assert stored(topic) == list(range(202))
 
 
-def test_with_nothing_in_the_way_nothing_is_spilled(log: Log) -> None:
+def test_with_nothing_in_the_way_nothing_is_spilled(log: FolderLog) -> None:
     with log.producer("events", on_full="spill") as producer:
         for n in range(200):
             producer.send(event(n))
@@ -274,7 +274,7 @@ def test_with_nothing_in_the_way_nothing_is_spilled(log: Log) -> None:
 
 
 def test_send_waits_when_the_spill_cannot_be_written_and_nothing_is_lost(
-    log: Log, caplog: pytest.LogCaptureFixture
+    log: FolderLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = log.topic("events")
     (log.root / "spill").mkdir()
@@ -294,8 +294,8 @@ def test_send_waits_when_the_spill_cannot_be_written_and_nothing_is_lost(
 
 CHILD = """
 import sys, time
-from penstock.log.log import Log
-log = Log(sys.argv[1], background=False)
+from penstock.log.folder_log import FolderLog
+log = FolderLog(sys.argv[1], background=False)
 name = sys.argv[3] or None
 producer = log.producer("events", on_full="spill", buffer_bytes=40_000, batch_rows=8, name=name)
 for n in range(int(sys.argv[2])):
@@ -307,7 +307,7 @@ time.sleep(60)
 """
 
 
-def killed_while_spilling(log: Log, *, count: int = 400, name: str = "", drains: bool = False) -> None:
+def killed_while_spilling(log: FolderLog, *, count: int = 400, name: str = "", drains: bool = False) -> None:
     """A process spills while the log is held, and is killed: at once, or while it sends what it spilled."""
     topic = log.topic("events")
     command = [sys.executable, "-c", CHILD, str(log.root), str(count), name]
@@ -326,7 +326,7 @@ def killed_while_spilling(log: Log, *, count: int = 400, name: str = "", drains:
 
 
 @pytest.mark.parametrize("on_full", ["spill", "block"])
-def test_what_a_killed_process_spilled_is_sent_by_the_next_producer(log: Log, on_full: Any) -> None:
+def test_what_a_killed_process_spilled_is_sent_by_the_next_producer(log: FolderLog, on_full: Any) -> None:
     killed_while_spilling(log)
     topic = log.topic("events")
     assert stored(topic) == []
@@ -341,7 +341,7 @@ def test_what_a_killed_process_spilled_is_sent_by_the_next_producer(log: Log, on
     assert spill_files(log) == []
 
 
-def test_a_kill_in_the_middle_of_sending_stores_nothing_twice(log: Log) -> None:
+def test_a_kill_in_the_middle_of_sending_stores_nothing_twice(log: FolderLog) -> None:
     killed_while_spilling(log, drains=True)
     topic = log.topic("events")
     with log.producer("events"):
@@ -353,7 +353,7 @@ def test_a_kill_in_the_middle_of_sending_stores_nothing_twice(log: Log) -> None:
     assert spill_files(log) == []
 
 
-def test_the_spill_of_a_named_producer_does_not_overtake_what_it_repeats(log: Log) -> None:
+def test_the_spill_of_a_named_producer_does_not_overtake_what_it_repeats(log: FolderLog) -> None:
     killed_while_spilling(log, name="relay")
     assert spill_files(log)
     with log.producer("events"):
@@ -366,10 +366,10 @@ def test_the_spill_of_a_named_producer_does_not_overtake_what_it_repeats(log: Lo
     assert stored(topic) == list(range(500))
 
 
-def test_what_cannot_be_sent_on_stays_for_the_next(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_sent_on_stays_for_the_next(log: FolderLog, caplog: pytest.LogCaptureFixture) -> None:
     killed_while_spilling(log)
     caplog.set_level(logging.CRITICAL)
-    with Log(log.root, background=False) as unlucky:
+    with FolderLog(log.root, background=False) as unlucky:
         unlucky.topic("events").end()
         with files_at_most(10), unlucky.producer("events") as producer:
             producer.flush(10)

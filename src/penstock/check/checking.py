@@ -31,7 +31,7 @@ from penstock.log.segment import SUFFIX as HOT
 from penstock.log.segment import segment_path
 
 if TYPE_CHECKING:
-    from penstock.log.log import Log
+    from penstock.log.folder_log import FolderLog
 
 LOCK_SECONDS = 2.0
 """So long a writer may keep us waiting; then only what is committed is looked at."""
@@ -41,11 +41,11 @@ SET_ASIDE = ".damaged"
 _FIXED = {"lock", "maintenance.lock", "end", MANIFEST}
 
 
-def check_log(log: Log, topic: str | None = None, partition: int | None = None) -> Iterator[PartitionReport]:
+def check_log(log: FolderLog, topic: str | None = None, partition: int | None = None) -> Iterator[PartitionReport]:
     """Checks all partitions, or those of one topic, or one of them; a report at a time."""
     known = sorted(path.name for path in log.topics_directory.glob("*") if _is_topic(path))
     if topic is not None and topic not in known:
-        raise UnknownTopic(topic, known, log.root)
+        raise UnknownTopic(topic, known, log.url)
     for name in known if topic is None else [topic]:
         directory = log.topics_directory / name
         definition, findings = _definition(directory)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from penstock.events.schema import upgrade
 from penstock.log.frame import Frame
-from penstock.log.reading import ARRIVED
+from penstock.log.partition import ARRIVED
 
 if TYPE_CHECKING:
     from penstock.log.definition import TopicDefinition

@@ -10,10 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.consume.assignment import TopicPartition
-from penstock.consume.catalog import Catalog
 from penstock.consume.group import Group
+from penstock.consume.groups import Desk
 from penstock.consume.membership import Membership
-from penstock.consume.options import ConsumerOptions
 from penstock.consume.position import Position
 from penstock.consume.seat import Seat
 from penstock.consume.wakeup import Wakeup
@@ -28,8 +27,6 @@ SECOND_LOOK_SECONDS = 0.05
 SAFE_SHARE = 0.9
 """So much of a session timeout a member trusts in its last sign of life; the rest is for clocks that are read late."""
 
-Positions = dict[TopicPartition, Position]
-
 
 class Attendance:
     """Holds a seat in a group and keeps the consumer's positions in step with it.
@@ -42,31 +39,23 @@ class Attendance:
     def __init__(
         self,
         group: Group,
-        catalog: Catalog,
-        options: ConsumerOptions,
-        positions: Positions,
-        *,
-        mutex: threading.RLock,
-        open_position: Callable[[TopicPartition, int], Position],
-        start_of: Callable[[TopicPartition], int],
-        wake: Callable[[], None],
-        topics_directory: Path,
-        is_threaded: bool = True,
+        desk: Desk,
+        topics_signals: Callable[[], Iterable[Path]],
     ) -> None:
         self.evictions = self.rebalances = self.commits = 0
         self._now = group.monotonic
         self.polled_at = self._now()
-        """When the application last came for more; infinity while it waits for it."""
         self._group = group
-        self._catalog = catalog
-        self._options = options
-        self._positions = positions
-        self._mutex = mutex
-        self._open_position = open_position
-        self._start_of = start_of
-        self._wake = wake
-        self._session_timeout = options.session_seconds
-        self._is_auto_commit = options.commit_seconds is not None
+        self._catalog = desk.catalog
+        self._options = desk.options
+        self._positions = desk.positions
+        self._mutex = desk.mutex
+        self._open_position = desk.open_position
+        self._start_of = desk.start_of
+        self._wake = desk.wake
+        self._topics_signals = topics_signals
+        self._session_timeout = desk.options.session_seconds
+        self._is_auto_commit = desk.options.commit_seconds is not None
         self._seat: Seat | None = None
         self._eviction: MemberEvicted | None = None
         self._validated_at = 0.0
@@ -77,12 +66,12 @@ class Attendance:
         make_directory(group.members_directory)
         self._wakeup = Wakeup()
         self._wakeup.watch(group.members_directory)  # Before the first look, so that no change falls in between.
-        self._wakeup.watch(topics_directory)
+        self._watch_topics()
         self._take_seat()
         self._thread = threading.Thread(
             target=_run, args=(weakref.ref(self), self._wakeup), name=f"penstock-group-{group.name}", daemon=True
         )
-        if is_threaded:
+        if desk.is_threaded:
             self._thread.start()
 
     # --- for the application's thread ---
@@ -135,6 +124,10 @@ class Attendance:
             seat.abandon()
             self._wakeup.notify()
 
+    def _watch_topics(self) -> None:
+        for path in self._topics_signals():
+            self._wakeup.watch(path)
+
     # --- for the thread ---
 
     def tick(self, *, is_changed: bool) -> float:
@@ -144,8 +137,7 @@ class Attendance:
             if self._is_stopping or self._seat is None:
                 return interval
             try:
-                for path in self._catalog.unfinished():
-                    self._wakeup.watch(path)
+                self._watch_topics()
                 before = set(self._positions)
                 self._keep_seat(is_changed=is_changed)
                 if set(self._positions) != before:

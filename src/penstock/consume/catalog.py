@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.consume.assignment import TopicPartition
 from penstock.errors import TopicDeleted, UnknownTopic
-from penstock.log.definition import FILE_NAME, read_definition
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
@@ -17,11 +14,10 @@ if TYPE_CHECKING:
 
 
 class Catalog:
-    """The topics of a log as consumers see them. Looked up anew each time; a definition is read again if it changed."""
+    """The topics of a log as consumers see them. Looked up anew each time."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._known: dict[str, tuple[tuple[int, int], frozenset[TopicPartition]]] = {}
 
     def check(self, subscriptions: Iterable[str]) -> None:
         """UnknownTopic if a plain name is none. A pattern may match nothing yet."""
@@ -44,23 +40,12 @@ class Catalog:
             raise TopicDeleted(key.topic)
         return topic.partitions[key.partition]
 
-    def unfinished(self) -> list[Path]:
-        """Folders of topics that are being made right now: they become topics without the folder above noticing."""
-        directory = self._log.topics_directory
-        return [path for path in directory.iterdir() if not (path / FILE_NAME).exists()] if directory.is_dir() else []
-
     def _partitions_of(self, topic: str) -> frozenset[TopicPartition]:
-        directory = self._log.topics_directory / topic
         try:
-            status = os.stat(directory / FILE_NAME)
-            version = (status.st_ino, status.st_mtime_ns)
-            if topic not in self._known or self._known[topic][0] != version:
-                definition = read_definition(directory)
-                found = (TopicPartition(topic, each, definition.id) for each in range(definition.partitions))
-                self._known[topic] = (version, frozenset(found))
-        except FileNotFoundError:  # Deleted between the two looks.
+            definition = self._log.topic(topic).definition
+        except (UnknownTopic, TopicDeleted):  # Deleted between the two looks.
             return frozenset()
-        return self._known[topic][1]
+        return frozenset(TopicPartition(topic, each, definition.id) for each in range(definition.partitions))
 
 
 def is_pattern(subscription: str) -> bool:

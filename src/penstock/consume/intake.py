@@ -10,15 +10,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.consume.assignment import TopicPartition
-from penstock.consume.attendance import Attendance, Positions
 from penstock.consume.catalog import Catalog
-from penstock.consume.group import Group
+from penstock.consume.groups import Desk, Positions, Presence
 from penstock.consume.options import ConsumerOptions
 from penstock.consume.position import Position, Records
 from penstock.consume.start import EARLIEST
 from penstock.consume.wakeup import Wakeup
-from penstock.errors import MemberEvicted, TopicDeleted
-from penstock.log.files import make_directory
+from penstock.errors import LogError, MemberEvicted, TopicDeleted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +48,7 @@ class Intake:
     ) -> None:
         self.positions: Positions = {}
         self.mutex = threading.RLock()
-        self.attendance: Attendance | None = None
+        self.attendance: Presence | None = None
         self.delivered = self.removed = 0
         self._now = monotonic
         self._options = options
@@ -60,18 +58,16 @@ class Intake:
         self._turn = 0
         self._commit_due = self._now() + (options.commit_seconds or 0.0)
         self._ends: frozenset[Path] = frozenset()
-        make_directory(log.topics_directory)
+        self._topics_signals = log.topics_signals
         self._wakeup = Wakeup()
         if options.group is None:
-            self._wakeup.watch(log.topics_directory)
             self._follow_topics()
         else:
-            self.attendance = Attendance(
-                Group(log.root, options.group, self._catalog.find, clock=log.clock, monotonic=monotonic),
-                self._catalog, options, self.positions, mutex=self.mutex, open_position=self._open,
-                start_of=self._start_of, wake=self._wakeup.notify, topics_directory=log.topics_directory,
-                is_threaded=is_threaded,
+            desk = Desk(
+                self._catalog, options, self.positions, self.mutex, open_position=self._open, start_of=self._start_of,
+                wake=self._wakeup.notify, monotonic=monotonic, is_threaded=is_threaded,
             )  # fmt: skip
+            self.attendance = log.groups.join(options.group, desk)
 
     @property
     def is_settling(self) -> bool:
@@ -140,7 +136,7 @@ class Intake:
         try:
             if self.attendance is not None:
                 self.attendance.commit(self.positions.values())
-        except (MemberEvicted, OSError) as error:
+        except (MemberEvicted, LogError, OSError) as error:
             logger.warning("consumer: progress of %s was not committed: %s", self._options.reader, error)
 
     def close(self) -> None:
@@ -180,7 +176,7 @@ class Intake:
 
     def _follow_topics(self) -> None:
         """Without a group: reads every partition there is."""
-        for path in self._catalog.unfinished():
+        for path in self._topics_signals():
             self._wakeup.watch(path)
         there = self._catalog.find(self._options.topics)
         for key in self.positions.keys() - there:
@@ -207,7 +203,7 @@ class Intake:
 
     def _watch_ends(self) -> None:
         """Appends to the partitions we read wake us, and no others."""
-        ends = frozenset(position.partition.end_path for position in self.positions.values())
+        ends = frozenset(position.partition.signal for position in self.positions.values())
         for path in ends - self._ends:
             self._wakeup.watch(path)
         for path in self._ends - ends:

@@ -3,6 +3,10 @@
 PenstockError
 ├── LogError                     something about the log as a whole
 │   ├── LogUrlError              the address of the log is not one we know
+│   ├── NotAFolder               a command about the files of a log, and the log has none
+│   ├── KafkaMissing             what speaks with Kafka is not installed
+│   ├── KafkaSettingUnknown      a setting that Spark's Kafka client has no word for
+│   ├── KafkaUnavailable         the brokers cannot be reached, or do not answer
 │   ├── CorruptionError          bytes on disk are not what was written
 │   ├── PartitionReadOnly        a write or fsync failed; this process writes no more there
 │   ├── OffsetOutOfRange         the offset was removed by retention, or is not written yet
@@ -18,6 +22,16 @@ PenstockError
 │   ├── UnknownSetting           nothing has that name
 │   └── SettingValueError        the value is not one the setting can have
 ├── JavaMissing                  Spark needs a Java that is not here
+├── ClusterError                 something about the Spark cluster
+│   ├── ClusterUnreachable       its master does not answer, or does not take this application
+│   ├── ClusterSecretMissing     nothing keeps others from using it
+│   ├── LogNotShared             the log is in a folder that its machines may not have
+│   ├── NoExecutors              it gives this application nothing to compute with
+│   └── ExecutorUnfit            one of its machines lacks something that this one has
+├── JarsError                    something about the jars of Spark's Kafka connector
+│   ├── ConnectorMissing         they are not here
+│   ├── DownloadFailed           one of them could not be fetched
+│   └── ChecksumWrong            what came is something else
 ├── ProducerError                something about one producer
 │   ├── ProducerSettingError     a setting that no producer can have
 │   ├── ProducerClosed           it was closed before
@@ -36,11 +50,13 @@ PenstockError
 │   ├── ConsumerOptionError      an option that a consumer cannot have
 │   └── ConsumerClosed           it was closed before
 ├── CommandRefused               a command that would do harm, or cannot be done as it was given
+├── DemoFailed                   a part of the demo ended by itself
 ├── LoadError                    something about loading a file
 │   ├── FileFormatError          the file cannot be read as what it should be
 │   ├── FileColumnsError         the columns of the file are not those of the topic
 │   ├── ArrivalColumnError       the column given as arrival does not say when records arrived
-│   └── FileChanged              somebody wrote to the file while it was loaded
+│   ├── FileChanged              somebody wrote to the file while it was loaded
+│   └── MoveRefused              a log cannot be moved as it is
 ├── TimeRangeError               a range of time that cannot be read
 ├── PipelineError                something about a pipeline; place says where in the user's file
 │   ├── DefinitionError          a name, a column or an option that does not fit
@@ -54,6 +70,8 @@ PenstockError
 │   │   ├── PipelineImportFailed it raised an error while it was imported
 │   │   ├── NoPipeline           it holds none, or none of that name
 │   │   └── SeveralPipelines     it holds several, and nobody said which
+│   ├── AlertConditionError      the when= of an alert cannot be asked of its view
+│   ├── AlertFunctionError       an alert's function has parameters that it cannot be called with
 │   └── TableUnreadable          a static table is not there, or cannot be read
 ├── SourceError                  something about the topic as a Spark source
 │   ├── SourceOptionError        an option is missing, unknown, or has a value it cannot have
@@ -69,6 +87,7 @@ PenstockError
 │   ├── StoreTooOld              the database is older than what keeps views safely
 │   ├── StoreUnavailable         the database cannot be reached, is busy, or went away
 │   │   ├── StoreFull            no space is left where it is
+│   │   ├── StoreNotTrusted      TLS was asked for, and the server is not who it should be
 │   │   └── FenceMoved           a commit whose answer was lost came through after all
 │   ├── RowsRefused              rows break a rule of their table
 │   ├── RowsReplaced             a table was dropped before it could be read: read again
@@ -93,6 +112,12 @@ PenstockError
 │   │   ├── NothingToRollBack    no older one is left
 │   │   ├── NothingReady         none waits to be switched in
 │   │   └── SwitchNotTaken       a run that holds one ready does not answer
+│   ├── RealtimeRefused          views that cannot be run record at a time
+│   ├── RealtimeOptionError      an option that such a run cannot have
+│   ├── ChangelogTaken           a changelog that was written in steps, or record at a time, is so still
+│   ├── ProgressMissing          nothing tells how far a run record at a time has come
+│   ├── RealtimeFailed           Spark ended a run record at a time
+│   ├── TooFewCores              a cluster has fewer cores than such a run needs
 │   ├── UntilError               a place to stop at that cannot be understood
 │   └── UnknownMode              there is no such mode
 ├── ServiceError                 something about the HTTP service
@@ -102,6 +127,9 @@ PenstockError
 │   ├── UnknownToken             no token has that name
 │   ├── RequestRefused           a request that cannot be answered as it is
 │   └── NoChangelog              the view does not publish its changes
+├── AlertError                   something about telling people
+│   ├── UnknownAlert             nothing was told under that number
+│   └── NotDelivered             a receiver did not take a message
 ├── VerifyError                  something keeps verify from comparing
 │   ├── NothingRecorded          the log holds no records to compare on
 │   └── VerifyProcessFailed      a process that verify started ended by itself
@@ -109,6 +137,7 @@ PenstockError
 ├── AggregateTypeError           an aggregate cannot work on values of this type
 ├── AggregateOptionError         an aggregate was given an option that it cannot have
 └── TopicError                   something about one topic
+    ├── RecordTooLarge           a record is larger than the log takes
     ├── RecordsRefused           records do not fit the topic; nothing was stored
     │   └── EventsRefused        the same over HTTP, with the first of them
     ├── UnknownTopic             nothing has that name
@@ -123,51 +152,46 @@ Each class holds fields and builds its own text: which thing, where, what was ex
 `is_retryable` says whether trying the same thing again can help.
 """
 
+from penstock.errors.alerts import AlertConditionError, AlertError, AlertFunctionError, NotDelivered, UnknownAlert
 from penstock.errors.base import PenstockError, did_you_mean
-from penstock.errors.log import (
-    ArrivalColumnError,
-    ArrivalRefused,
-    BatchTooLarge,
-    CommandRefused,
+from penstock.errors.consume import (
     ConsumerClosed,
     ConsumerOptionError,
-    CorruptionError,
-    DurationError,
-    FileChanged,
-    FileColumnsError,
-    FileFormatError,
-    ForkedHandle,
     GroupActive,
     GroupError,
     GroupNameError,
-    JavaMissing,
-    LoadError,
-    LogError,
-    LogUrlError,
     MemberEvicted,
     NoGroup,
-    NotAcknowledged,
-    NotAnEvent,
     NotAssigned,
+    StartError,
+    UnknownGroup,
+)
+from penstock.errors.load import (
+    ArrivalColumnError,
+    FileChanged,
+    FileColumnsError,
+    FileFormatError,
+    LoadError,
+    MoveRefused,
+)
+from penstock.errors.log import (
+    ArrivalRefused,
+    BatchTooLarge,
+    CorruptionError,
+    DurationError,
+    ForkedHandle,
+    KafkaMissing,
+    KafkaUnavailable,
+    LogError,
+    LogUrlError,
+    NotAFolder,
     OffsetOutOfRange,
     PartitionReadOnly,
-    ProducerClosed,
-    ProducerError,
     ProducerFenced,
-    ProducerSettingError,
     RecordsRefused,
+    RecordTooLarge,
     SchemaError,
-    SchemaOutgrown,
     SchemaRefused,
-    SequenceRefused,
-    SettingsError,
-    SettingsFileError,
-    SettingValueError,
-    SourceError,
-    SourceOptionError,
-    SpillDamaged,
-    StartError,
-    StreamDataLost,
     TimeRangeError,
     TopicDefinitionError,
     TopicDeleted,
@@ -176,8 +200,6 @@ from penstock.errors.log import (
     TopicNameError,
     TopicReplaced,
     UnknownColumn,
-    UnknownGroup,
-    UnknownSetting,
     UnknownTopic,
 )
 from penstock.errors.modes import (
@@ -214,6 +236,28 @@ from penstock.errors.pipeline import (
     TableUnreadable,
     ViewFunctionError,
 )
+from penstock.errors.produce import (
+    NotAcknowledged,
+    NotAnEvent,
+    ProducerClosed,
+    ProducerError,
+    ProducerSettingError,
+    SequenceRefused,
+    SpillDamaged,
+)
+from penstock.errors.realtime import (
+    ChangelogTaken,
+    ChecksumWrong,
+    ConnectorMissing,
+    DownloadFailed,
+    JarsError,
+    KafkaSettingUnknown,
+    ProgressMissing,
+    RealtimeFailed,
+    RealtimeOptionError,
+    RealtimeRefused,
+    TooFewCores,
+)
 from penstock.errors.running import (
     AggregateOptionError,
     AggregateTypeError,
@@ -232,6 +276,27 @@ from penstock.errors.service import (
     TokenTaken,
     UnknownToken,
 )
+from penstock.errors.settings import (
+    CommandRefused,
+    DemoFailed,
+    SettingsError,
+    SettingsFileError,
+    SettingValueError,
+    UnknownSetting,
+)
+from penstock.errors.spark import (
+    ClusterError,
+    ClusterSecretMissing,
+    ClusterUnreachable,
+    ExecutorUnfit,
+    JavaMissing,
+    LogNotShared,
+    NoExecutors,
+    SchemaOutgrown,
+    SourceError,
+    SourceOptionError,
+    StreamDataLost,
+)
 from penstock.errors.views import (
     ExportFormatError,
     FenceMoved,
@@ -243,6 +308,7 @@ from penstock.errors.views import (
     RowsRefused,
     RowsReplaced,
     StoreFull,
+    StoreNotTrusted,
     StoreTooOld,
     StoreUnavailable,
     StoreUrlError,
@@ -257,18 +323,30 @@ from penstock.errors.views import (
 __all__ = [
     "AggregateOptionError",
     "AggregateTypeError",
+    "AlertConditionError",
+    "AlertError",
+    "AlertFunctionError",
     "ArrivalColumnError",
     "ArrivalRefused",
     "BatchTooLarge",
     "BindingError",
+    "ChangelogTaken",
+    "ChecksumWrong",
+    "ClusterError",
+    "ClusterSecretMissing",
+    "ClusterUnreachable",
     "CommandRefused",
+    "ConnectorMissing",
     "ConsumerClosed",
     "ConsumerOptionError",
     "CorruptionError",
     "CycleError",
     "DefinitionError",
+    "DemoFailed",
+    "DownloadFailed",
     "DurationError",
     "EventsRefused",
+    "ExecutorUnfit",
     "ExportFormatError",
     "FenceMoved",
     "FileChanged",
@@ -279,23 +357,32 @@ __all__ = [
     "GroupActive",
     "GroupError",
     "GroupNameError",
+    "JarsError",
     "JavaMissing",
+    "KafkaMissing",
+    "KafkaSettingUnknown",
+    "KafkaUnavailable",
     "KeptRowsLost",
     "KeyValueError",
     "LoadError",
     "LogError",
+    "LogNotShared",
     "LogUrlError",
     "MemberEvicted",
     "MergeOverflow",
+    "MoveRefused",
     "NameTaken",
     "NoChangelog",
+    "NoExecutors",
     "NoGroup",
     "NoPipeline",
     "NoSuchRow",
     "NotADataFrame",
+    "NotAFolder",
     "NotAcknowledged",
     "NotAnEvent",
     "NotAssigned",
+    "NotDelivered",
     "NothingReady",
     "NothingRecorded",
     "NothingToRollBack",
@@ -313,7 +400,12 @@ __all__ = [
     "ProducerError",
     "ProducerFenced",
     "ProducerSettingError",
+    "ProgressMissing",
     "QueryRefused",
+    "RealtimeFailed",
+    "RealtimeOptionError",
+    "RealtimeRefused",
+    "RecordTooLarge",
     "RecordsRefused",
     "ReplayRefused",
     "RequestRefused",
@@ -337,6 +429,7 @@ __all__ = [
     "StepFailed",
     "StepOverflow",
     "StoreFull",
+    "StoreNotTrusted",
     "StoreTooOld",
     "StoreUnavailable",
     "StoreUrlError",
@@ -346,6 +439,7 @@ __all__ = [
     "TimeRangeError",
     "TokenTaken",
     "TokensUnreadable",
+    "TooFewCores",
     "TopicDefinitionError",
     "TopicDeleted",
     "TopicDiffers",
@@ -354,6 +448,7 @@ __all__ = [
     "TopicNameError",
     "TopicReplaced",
     "TwoRowsForOneKey",
+    "UnknownAlert",
     "UnknownColumn",
     "UnknownGeneration",
     "UnknownGroup",

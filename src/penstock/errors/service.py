@@ -37,7 +37,7 @@ class TokenTaken(ServiceError):
         self.name = name
         super().__init__(
             f"serve: a token named {name!r} is there already; nothing was changed\n"
-            f"  to give it another secret, take it away first: penstock serve token remove {name}"
+            f"  to give it another secret, take it away first: penstock token remove {name}"
         )
 
 

@@ -151,6 +151,21 @@ class StoreFull(StoreUnavailable):
         self.args = (text,)
 
 
+class StoreNotTrusted(StoreUnavailable):
+    """TLS was asked for, and the server is not who it should be, or has none. Nothing was said to it."""
+
+    def __init__(self, place: str, cause: BaseException | str) -> None:
+        super().__init__(place, cause, is_retryable=False)
+        text = (
+            f"views: the database {place} cannot be trusted\n"
+            f"  {_first_line(cause)}\n"
+            "  nothing was said to it but hello\n"
+            "  expected: a certificate for that host, signed by an authority of the file that the address names: "
+            "postgresql://...?sslmode=verify-full&sslrootcert=FILE"
+        )
+        self.args = (text,)
+
+
 class FenceMoved(StoreUnavailable):
     """The views are further than this run believes. Nothing of the transaction was stored."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -33,7 +34,20 @@ def encode_json_lines(data: bytes, schema: pa.Schema) -> Encoded:
     encoded = _encode_at_once(data, schema)
     if encoded is not None:
         return encoded
-    lines = [line for line in data.split(b"\n") if line.strip()]
+    return _encode_in_pieces([line for line in data.split(b"\n") if line.strip()], schema)
+
+
+def encode_json_values(values: Sequence[bytes], schema: pa.Schema) -> Encoded:
+    """Fit JSON values to a schema. Each is one JSON object, or rejected: also what is blank."""
+    together = b"\n".join(values)
+    is_one_a_line = together.count(b"\n") == len(values) - 1
+    encoded = _encode_at_once(together, schema) if is_one_a_line else None
+    if encoded is not None and encoded.batch.num_rows == len(values):
+        return encoded
+    return _encode_in_pieces(values, schema)
+
+
+def _encode_in_pieces(lines: Sequence[bytes], schema: pa.Schema) -> Encoded:
     if _reading_schema(schema) is None:
         return _encode_one_by_one(lines, schema)
     # A bad line costs its piece the speed, and no other.
@@ -41,8 +55,11 @@ def encode_json_lines(data: bytes, schema: pa.Schema) -> Encoded:
     return _joined([_encode_piece(piece, schema) for piece in pieces], schema)
 
 
-def _encode_piece(lines: list[bytes], schema: pa.Schema) -> Encoded:
-    return _encode_at_once(b"\n".join(lines), schema) or _encode_one_by_one(lines, schema)
+def _encode_piece(lines: Sequence[bytes], schema: pa.Schema) -> Encoded:
+    encoded = _encode_at_once(b"\n".join(lines), schema)
+    return (
+        encoded if encoded is not None and encoded.batch.num_rows == len(lines) else _encode_one_by_one(lines, schema)
+    )
 
 
 def _encode_at_once(data: bytes, schema: pa.Schema) -> Encoded | None:
@@ -119,7 +136,7 @@ def _is_exact(array: ArrowArray) -> bool:
     return bool((np.abs(values) < EXACT_INTEGER_MOST[array.type]).all())
 
 
-def _encode_one_by_one(lines: list[bytes], schema: pa.Schema) -> Encoded:
+def _encode_one_by_one(lines: Sequence[bytes], schema: pa.Schema) -> Encoded:
     rows: list[Any] = []
     positions: list[int] = []
     rejected: list[Rejected] = []

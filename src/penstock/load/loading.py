@@ -22,9 +22,8 @@ from penstock.events.encode import Encoded, Rejected
 from penstock.events.encoded import raw_of
 from penstock.events.keys import partition_of
 from penstock.load.row_source import Format, RowSource, fingerprint, format_of, state_of
-from penstock.log.partition import Appended
+from penstock.log.partition import ARRIVED, Appended
 from penstock.log.producers import named_producer
-from penstock.log.reading import ARRIVED
 from penstock.produce.dead_letters import DeadLetters
 
 if TYPE_CHECKING:

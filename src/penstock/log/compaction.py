@@ -25,7 +25,7 @@ from penstock.log.sealed import write_sealed
 from penstock.log.sealing import clean, sealed_schema
 
 if TYPE_CHECKING:
-    from penstock.log.partition import Partition
+    from penstock.log.folder_partition import FolderPartition
 
 READERS_GRACE_US = 600 * SECOND_US
 """A file that was replaced is deleted this much later: a Spark job planned before may still read it."""
@@ -40,7 +40,7 @@ class Compacted:
     after: int
 
 
-def compact(partition: Partition, now_us: int) -> Compacted:
+def compact(partition: FolderPartition, now_us: int) -> Compacted:
     """Rewrites the sealed segments that hold outdated records. The newest record of each key is never touched."""
     with locked(partition.directory / "maintenance.lock"):
         clean(partition)
@@ -67,7 +67,7 @@ def compact(partition: Partition, now_us: int) -> Compacted:
         return Compacted(partition.number, sum(s.rows for s in manifest.segments), sum(s.rows for s in segments))
 
 
-def _newest_offsets(partition: Partition) -> npt.NDArray[np.int64]:
+def _newest_offsets(partition: FolderPartition) -> npt.NDArray[np.int64]:
     """Sorted offsets of the records that are the newest of their key, over the sealed and the hot part."""
     newest: dict[tuple[object, ...], int] = {}
     key = partition.topic.definition.key
@@ -84,7 +84,7 @@ def _comparable(values: tuple[object, ...]) -> tuple[object, ...]:
     return tuple("NaN" if value != value else value for value in values)
 
 
-def _rewrite(partition: Partition, segment: SealedSegment, keep: npt.NDArray[np.int64]) -> SealedSegment:
+def _rewrite(partition: FolderPartition, segment: SealedSegment, keep: npt.NDArray[np.int64]) -> SealedSegment:
     definition = partition.topic.definition
     stem, _, number = segment.file.removesuffix(PARQUET).partition("-")
     return write_sealed(

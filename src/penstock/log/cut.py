@@ -15,18 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.log.reading import Piece, pieces, read
+from penstock.log.partition import Offsets
+from penstock.log.reading import FolderPiece, pieces, read
 
 if TYPE_CHECKING:
-    from penstock.log.partition import Partition
-    from penstock.log.topic import Topic
-
-Offsets = dict[int, int]
-"""One offset per partition. As an end it is exclusive: the offset of the next record."""
+    from penstock.log.folder_partition import FolderPartition
+    from penstock.log.folder_topic import FolderTopic
 
 
 def cut(
-    topic: Topic,
+    topic: FolderTopic,
     after: Mapping[int, int],
     *,
     max_rows: int | None = None,
@@ -94,14 +92,14 @@ def _fill(base: Offsets, more: Offsets, fits: Callable[[Offsets], bool], *, is_e
 class _Lane:
     """One partition between two offsets."""
 
-    partition: Partition
+    partition: FolderPartition
     start: int
     stop: int
-    pieces: list[Piece]
+    pieces: list[FolderPiece]
     _arrivals: dict[int, npt.NDArray[np.int64]] = field(default_factory=dict)
 
     @staticmethod
-    def of(partition: Partition, start: int, stop: int, max_rows: int | None) -> _Lane:
+    def of(partition: FolderPartition, start: int, stop: int, max_rows: int | None) -> _Lane:
         start = max(start, partition.start_offset())
         # One more than may be taken: enough to see that there is more.
         near = stop if max_rows is None else min(stop, start + max_rows + 1)
@@ -135,7 +133,7 @@ class _Lane:
         return min(max(offset, self.start), self.stop)
 
 
-def arrivals(partition: Partition, piece: Piece) -> npt.NDArray[np.int64]:
+def arrivals(partition: FolderPartition, piece: FolderPiece) -> npt.NDArray[np.int64]:
     """Offsets and arrivals of the records of one piece, as two rows."""
     table = pa.Table.from_batches(read(partition, max(piece.start, partition.start_offset()), piece.stop, columns=[]))
     return np.stack(
@@ -143,7 +141,7 @@ def arrivals(partition: Partition, piece: Piece) -> npt.NDArray[np.int64]:
     )
 
 
-def offset_at(partition: Partition, moment: int) -> int:
+def offset_at(partition: FolderPartition, moment: int) -> int:
     """The first offset of a partition that arrived at the moment or later; its end if none did."""
     start = partition.start_offset()
     lane = _Lane.of(partition, start, partition.end().offset, None)

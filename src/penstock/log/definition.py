@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.types as types
 
 from penstock.errors import TopicDefinitionError, TopicNameError, did_you_mean
+from penstock.events.avro_schema import names_unfit_for_avro
 from penstock.events.keys import is_keyable
 from penstock.events.schema import check_growth, format_ddl, parse_ddl
 from penstock.log.files import read_document, write_document
@@ -25,6 +26,7 @@ OWN_COLUMNS = ("_partition", "_offset", "_arrived", "_late")
 """Columns that every record has from the log itself."""
 
 Durability = Literal["disk", "os"]
+ValueFormat = Literal["json", "avro"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}(\.dead)?")
 SEGMENT_BYTES_MIN = 4096
 PARTITIONS_MAX = 1024
@@ -55,6 +57,10 @@ class TopicDefinition:
     """"disk": acknowledged means on disk. "os": faster, and a power cut may take the last second."""
     segment_bytes: int = 128 << 20
     """A segment is closed, and then sealed to Parquet, when it would grow beyond this."""
+    values: ValueFormat = "json"
+    """How records are written in Kafka: "json", or "avro" with the schema of `penstock topic schema --avro`.
+
+    It never changes, and a folder keeps Arrow whatever it says; a log that is moved to Kafka heeds it there."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     """A topic that is deleted and made again is another topic."""
 
@@ -63,6 +69,7 @@ class TopicDefinition:
             raise TopicNameError(self.name)
         self._check_columns()
         self._check_numbers()
+        self._check_names()
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -117,10 +124,19 @@ class TopicDefinition:
             ("retention_age", self.retention_age is None or self.retention_age > timedelta(0), "more than zero"),
             ("retention_bytes", self.retention_bytes is None or self.retention_bytes > 0, "more than zero"),
             ("durability", self.durability in ("disk", "os"), '"disk" or "os"'),
+            ("values", self.values in ("json", "avro"), '"json" or "avro"'),
             ("compact", not self.compact or bool(self.key), "a key to compact by"),
         ):
             if not is_fine:
                 raise TopicDefinitionError(self.name, setting, expected, repr(getattr(self, setting)))
+
+    def _check_names(self) -> None:
+        unfit = next(names_unfit_for_avro(self.schema), None) if self.values == "avro" else None
+        if unfit is not None:
+            raise TopicDefinitionError(
+                self.name, "values", "names of columns as Avro has them: letters, digits and _, no digit first",
+                f"'avro' with the column {unfit!r}", '\n  name the column otherwise, or leave it at values="json"',
+            )  # fmt: skip
 
 
 def as_key(key: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -128,17 +144,27 @@ def as_key(key: str | Sequence[str] | None) -> tuple[str, ...]:
     return () if key is None else (key,) if isinstance(key, str) else tuple(key)
 
 
-def write_definition(directory: Path, definition: TopicDefinition) -> None:
-    """Replaces the definition of a topic, durably."""
+def to_document(definition: TopicDefinition) -> dict[str, Any]:
+    """The definition as JSON can hold it."""
     document = asdict(definition)
     for name in ("lateness", "retention_age"):
         document[name] = None if document[name] is None else document[name] // timedelta(microseconds=1)
-    write_document(directory / FILE_NAME, document)
+    return document
+
+
+def from_document(document: Mapping[str, Any]) -> TopicDefinition:
+    """What `to_document` made."""
+    found = dict(document)
+    for name in ("lateness", "retention_age"):
+        found[name] = None if found[name] is None else timedelta(microseconds=found[name])
+    return TopicDefinition(**{**found, "schemas": tuple(found["schemas"]), "key": tuple(found["key"])})
+
+
+def write_definition(directory: Path, definition: TopicDefinition) -> None:
+    """Replaces the definition of a topic, durably."""
+    write_document(directory / FILE_NAME, to_document(definition))
 
 
 def read_definition(directory: Path) -> TopicDefinition:
     """FileNotFoundError if there is no such topic, CorruptionError if its file is damaged."""
-    document: dict[str, Any] = read_document(directory / FILE_NAME)
-    for name in ("lateness", "retention_age"):
-        document[name] = None if document[name] is None else timedelta(microseconds=document[name])
-    return TopicDefinition(**{**document, "schemas": tuple(document["schemas"]), "key": tuple(document["key"])})
+    return from_document(read_document(directory / FILE_NAME))

@@ -17,7 +17,8 @@ from penstock.log.sealed import event_times
 
 if TYPE_CHECKING:
     from penstock.log.definition import TopicDefinition
-    from penstock.log.reading import Piece
+    from penstock.log.folder_topic import FolderTopic
+    from penstock.log.reading import FolderPiece
     from penstock.log.topic import Topic
 
 OWN = ("_partition", "_offset", "_arrived", "_late")
@@ -60,7 +61,7 @@ def late_events(topic: Topic, *, limit: int, since_us: int | None = None) -> tup
     return [_event(row, event_time) for row in kept.to_pylist(maps_as_pydicts="lossy")], total
 
 
-def count_late(topic: Topic, start: Mapping[int, int], until: Mapping[int, int]) -> int:
+def count_late(topic: FolderTopic, start: Mapping[int, int], until: Mapping[int, int]) -> int:
     """How many records between two cuts came late. Reads only what statistics leave open, and of that two columns."""
     definition = topic.definition
     if definition.event_time is None:
@@ -84,7 +85,7 @@ def count_late(topic: Topic, start: Mapping[int, int], until: Mapping[int, int])
     return total
 
 
-def latest_arrival(topic: Topic, start: Mapping[int, int], until: Mapping[int, int]) -> int:
+def latest_arrival(topic: FolderTopic, start: Mapping[int, int], until: Mapping[int, int]) -> int:
     """The greatest arrival between two cuts, in microseconds; 0 if there is no record. Reads one piece at most."""
     latest = 0
     for partition in topic.partitions:
@@ -99,7 +100,7 @@ def latest_arrival(topic: Topic, start: Mapping[int, int], until: Mapping[int, i
     return latest
 
 
-def _late_by_statistics(piece: Piece, definition: TopicDefinition) -> int | None:
+def _late_by_statistics(piece: FolderPiece, definition: TopicDefinition) -> int | None:
     """How many records of a piece came late, if that can be told without reading it."""
     limit_us = definition.lateness // timedelta(microseconds=1)
     if not piece.hours:

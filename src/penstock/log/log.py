@@ -1,12 +1,8 @@
-"""The log: all topics in one folder."""
+"""The log: all topics, wherever they are kept."""
 
 from __future__ import annotations
 
-import shutil
-import threading
-import uuid
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,46 +11,95 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock.clock import Clock, now_us
 from penstock.durations import parse_duration
-from penstock.errors import LogUrlError, TopicExists, UnknownTopic
+from penstock.errors import KafkaMissing, TopicExists, UnknownTopic
 from penstock.events.schema import format_ddl, parse_ddl
-from penstock.log.definition import (
-    DEAD_SUFFIX,
-    FILE_NAME,
-    Durability,
-    TopicDefinition,
-    as_key,
-    read_definition,
-    write_definition,
-)
-from penstock.log.files import locked, make_directory, sync_directory
+from penstock.log.definition import DEAD_SUFFIX, Durability, TopicDefinition, ValueFormat, as_key
 from penstock.log.topic import Topic
-from penstock.log.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from penstock.consume.consumer import Consumer
-    from penstock.log.partition import Partition
+    from penstock.consume.groups import Groups
     from penstock.produce.producer import Producer
+    from penstock.settings import LogSettings
 
-DELETED_PREFIX = "deleted-"
-"""A folder of this name was a topic; only its files are left to be removed."""
+DEFAULT_URL = "dir:./data/log"
 
 
 class Log:
-    """The append-only log: the system of record, in a folder, without a server.
+    """The append-only log: the system of record.
 
-    Any number of processes may open the same log. Nothing is written before a topic is made. Close it, or use it in
-    a `with` statement: closing ends the background work and lets go of all files; what was acknowledged is safe
-    either way. A log does not survive a fork: open it in the child.
+    `Log("dir:PATH")` keeps it in a folder, without a server (`FolderLog`), `Log("kafka://HOST:PORT")` in Apache Kafka
+    (`KafkaLog`). Any number of processes may open the same log. Close it, or use it in a `with` statement: closing ends
+    the background work and lets go of everything; what was acknowledged is safe either way. A log does not survive a
+    fork: open it in the child.
     """
 
-    def __init__(self, url: str | Path = "dir:./data/log", *, background: bool = True, clock: Clock = now_us) -> None:
-        """Opens `dir:PATH`, or a plain path. Without `background` nothing is sealed or dropped unless you say so."""
-        self.root = _root(url)
-        self.topics_directory = self.root / "topics"
+    def __new__(cls, url: str | Path = DEFAULT_URL, **_: Any) -> Self:
+        return object.__new__(_kind_of(url) if cls is Log else cls)  # type: ignore[return-value]
+
+    def __init__(
+        self,
+        url: str | Path = DEFAULT_URL,
+        *,
+        background: bool = True,
+        clock: Clock = now_us,
+        only: frozenset[str] | None = None,
+        conf: Mapping[str, str] | None = None,
+    ) -> None:
+        """Opens the log. Without `background` nothing is tidied up unless you say so; of the topics, all or `only`.
+
+        `conf` are settings of librdkafka, such as security.protocol, for a log in Kafka.
+        """
+        self.conf = dict(conf or {})
         self.clock = clock
-        self._topics: dict[str, Topic] = {}
-        self._lock = threading.RLock()
-        self._upkeep = Upkeep(self) if background else None
+        self._url = url
+        self._is_background = background
+        self._only = only
+
+    # --- what every kind of log has in its own way ---
+
+    @property
+    def url(self) -> str:
+        """Where it is, good for any process of this machine."""
+        raise NotImplementedError
+
+    @property
+    def spill_directory(self) -> Path:
+        """Where producers let events wait that the log has no room for."""
+        raise NotImplementedError
+
+    @property
+    def groups(self) -> Groups:
+        """The consumer groups that read it."""
+        raise NotImplementedError
+
+    def topics_signals(self) -> list[Path]:
+        """Files and folders that change when topics come or go. Ask again after each change."""
+        raise NotImplementedError
+
+    def is_there(self) -> bool:
+        """Whether anything was ever stored at this place."""
+        raise NotImplementedError
+
+    def delete(self, name: str) -> None:
+        """Deletes a topic with all its records. Writers that wait at this moment are refused."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Ends the background work and lets go of everything."""
+        raise NotImplementedError
+
+    def _make(self, definition: TopicDefinition) -> bool:
+        """Makes a topic, whole or not at all. False if there is one of that name."""
+        raise NotImplementedError
+
+    def _find(self, name: str) -> Topic | None:
+        """A handle that knows the newest definition; None if there is no such topic."""
+        raise NotImplementedError
+
+    def _names(self) -> list[str]:
+        """Every topic."""
+        raise NotImplementedError
 
     # --- topics ---
 
@@ -71,6 +116,7 @@ class Log:
         retention_bytes: int | None = None,
         compact: bool = False,
         durability: Durability = "disk",
+        values: ValueFormat = "json",
         segment_bytes: int = TopicDefinition.segment_bytes,
         exist_ok: bool = False,
     ) -> Topic:
@@ -86,64 +132,29 @@ class Log:
             retention_bytes=retention_bytes,
             compact=compact,
             durability=durability,
+            values=values,
             segment_bytes=segment_bytes,
         )
-        make_directory(self.topics_directory)
-        with locked(self.root / "lock"):
-            self._finish_deleting()
-            directory = self.topics_directory / name
-            if (directory / FILE_NAME).exists():
-                if exist_ok:
-                    return self.topic(name)
-                raise TopicExists(name)
-            for number in range(partitions):
-                make_directory(directory / str(number))
-            write_definition(directory, definition)
+        if not self._make(definition) and not exist_ok:
+            raise TopicExists(name)
         return self.topic(name)
 
     def topic(self, name: str) -> Topic:
         """A handle on a topic. UnknownTopic names the nearest one if there is none."""
-        with self._lock:
-            try:
-                definition = read_definition(self.topics_directory / name)
-            except (FileNotFoundError, NotADirectoryError):
-                raise UnknownTopic(name, self.topics(dead=True), self.root) from None
-            known = self._topics.get(name)
-            if known is None or known.definition.id != definition.id:
-                known = self._topics[name] = Topic(self, definition)
-            else:
-                known.refresh()
-            return known
+        found = self._find(name) if self._only is None or name in self._only else None
+        if found is None:
+            raise UnknownTopic(name, self.topics(dead=True), self.url)
+        return found
 
     def topics(self, pattern: str = "*", *, dead: bool = False) -> list[str]:
         """The topics that match, such as `orders.*`; dead letters only if asked for, or named in the pattern."""
-        if not self.topics_directory.is_dir():
-            return []
         return sorted(
-            entry.name
-            for entry in self.topics_directory.iterdir()
-            if fnmatchcase(entry.name, pattern)
-            and (entry / FILE_NAME).exists()
-            and (dead or pattern.endswith(DEAD_SUFFIX) or not entry.name.endswith(DEAD_SUFFIX))
+            name
+            for name in self._names()
+            if fnmatchcase(name, pattern)
+            and (self._only is None or name in self._only)
+            and (dead or pattern.endswith(DEAD_SUFFIX) or not name.endswith(DEAD_SUFFIX))
         )
-
-    def delete(self, name: str) -> None:
-        """Deletes a topic with all its records. Writers that wait at this moment are refused."""
-        topic = self.topic(name)
-        with locked(self.root / "lock"), ExitStack() as locks:
-            for partition in topic.partitions:
-                locks.enter_context(locked(partition.directory / "lock"))
-            topic.directory.rename(self.root / f"{DELETED_PREFIX}{uuid.uuid4().hex}")
-            sync_directory(self.topics_directory)
-            self._finish_deleting()
-        with self._lock:
-            self._topics.pop(name, None)
-        topic.close()
-
-    def _finish_deleting(self) -> None:
-        """Removes the files of deleted topics, also of those whose process died half way. Needs the log's lock."""
-        for gone in self.root.glob(f"{DELETED_PREFIX}*"):
-            shutil.rmtree(gone)
 
     # --- reading and writing ---
 
@@ -157,27 +168,6 @@ class Log:
 
         return Consumer(self, *topics, **options)
 
-    # --- upkeep ---
-
-    def seal_soon(self, partition: Partition) -> None:
-        """A segment was closed: seal it in the background, if this log has one."""
-        if self._upkeep is not None:
-            self._upkeep.seal_soon(partition)
-
-    def sync_soon(self, partition: Partition) -> None:
-        """Records were left to the operating system: sync them in the background, if this log has one."""
-        if self._upkeep is not None:
-            self._upkeep.sync_soon(partition)
-
-    def close(self) -> None:
-        """Ends the background work and closes all files."""
-        if self._upkeep is not None:
-            self._upkeep.stop()
-        with self._lock:
-            for topic in self._topics.values():
-                topic.close()
-            self._topics.clear()
-
     def __enter__(self) -> Self:
         return self
 
@@ -187,15 +177,22 @@ class Log:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Log('dir:{self.root}')"
+        return f"Log({self.url!r})"
 
 
-def _root(url: str | Path) -> Path:
-    if isinstance(url, Path):
-        return url
-    scheme, colon, rest = url.partition(":")
-    if colon and scheme == "dir" and rest:
-        return Path(rest)
-    if colon or not url:
-        raise LogUrlError(url)
-    return Path(url)
+def open_log(settings: LogSettings, **options: Any) -> Log:
+    """The log that the settings name, with all they say of how to reach it."""
+    return Log(settings.url, conf=settings.kafka, **options)
+
+
+def _kind_of(url: str | Path) -> type[Log]:
+    """Which kind of log an address means. LogUrlError if none does."""
+    if str(url).startswith("kafka:"):
+        try:
+            from penstock.kafka.log import KafkaLog
+        except ImportError as error:
+            raise KafkaMissing(str(url), str(error)) from error
+        return KafkaLog
+    from penstock.log.folder_log import FolderLog
+
+    return FolderLog

@@ -1,32 +1,29 @@
-"""A partition: an ordered, append-only sequence of records, written by any number of processes."""
+"""A partition: an ordered, append-only sequence of records."""
 
 from __future__ import annotations
 
-import os
-import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.clock import Clock
-from penstock.errors import ArrivalRefused, PenstockError
-from penstock.log import cut, reading
-from penstock.log.committed_end import End
-from penstock.log.frame import FRAME_BYTES_MAX, NO_PRODUCER
-from penstock.log.hours import hours_of
-from penstock.log.manifest import FILE_NAME as MANIFEST
-from penstock.log.manifest import Manifest, read_manifest
-from penstock.log.reading import ARRIVED, Ranges
-from penstock.log.segment import Segment, hot_bases, segment_path
-from penstock.log.tail import Sequences, Tail
+from penstock.log.hours import Hours, TimeRange
 
 if TYPE_CHECKING:
     from penstock.log.topic import Topic
+
+ARRIVED = pa.timestamp("us", tz="UTC")
+Offsets = dict[int, int]
+"""One offset per partition. As an end it is exclusive: the offset of the next record."""
+Ranges = TimeRange | Sequence[TimeRange] | None
+"""One time range, several, or no limit."""
+Sequences = npt.NDArray[np.int64]
+"""Ascending numbers that a producer gives to its records."""
 
 
 @dataclass(frozen=True)
@@ -40,29 +37,86 @@ class Appended:
     duplicates: int
     """How many were stored before already, by the same producer."""
     arrived_us: int
+    offsets: Sequences | None = None
+    """Of each record that was stored, where they need not follow one another."""
+
+    def offsets_of(self, first: int, stop: int) -> Sequences:
+        """The offsets of some of the records that were stored, counted from 0."""
+        if self.offsets is None:
+            return np.arange(self.base_offset + first, self.base_offset + stop)
+        return self.offsets[first:stop]
+
+    def ranges_of(self, first: int, stop: int) -> list[tuple[int, int]]:
+        """The same as ranges of offsets that follow one another."""
+        return ranges_of(self.offsets_of(first, stop))
 
 
-class Partition:
+def ranges_of(offsets: Sequences) -> list[tuple[int, int]]:
+    """Ascending offsets as ranges, each from its first up to the one behind its last.
+
+    >>> ranges_of(np.array([3, 4, 5, 9]))
+    [(3, 6), (9, 10)]
+    """
+    if not len(offsets):
+        return []
+    breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
+    return [(int(run[0]), int(run[-1]) + 1) for run in np.split(offsets, breaks)]
+
+
+class Reached(Protocol):
+    """Where a partition ends."""
+
+    @property
+    def offset(self) -> int:
+        """The offset that the next record will get."""
+
+    @property
+    def arrived_us(self) -> int:
+        """The greatest arrival so far; no later record has a smaller one."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Records that lie together and are read together. What is not known of them is said as wide as can be."""
+
+    start: int
+    stop: int
+    rows: int
+    bytes: int
+    arrived_min: int
+    arrived_max: int
+    hours: Hours
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a partition holds, as numbers for people."""
+
+    start: int
+    end: int
+    records: int
+    bytes: int | None
+    """None where nobody knows."""
+    sealed: int | None
+    """How many of its segments are sealed; None where there is no such thing."""
+    hot: int | None
+    arrived_us: tuple[int, int] | tuple[None, None]
+    """The least and the greatest arrival; None without a record."""
+
+
+class Partition(ABC):
     """One ordered part of a topic.
 
-    `append` returns once the records are on disk (with durability="disk"); only then can readers see them. A killed
-    process leaves at most a torn tail, which the next one cuts off. Any number of threads and processes may use a
-    partition at once, but a handle does not survive a fork.
+    `append` returns once the records are safe; only then can readers see them. Any number of threads and processes may
+    use a partition at once, but a handle does not survive a fork.
     """
 
-    def __init__(self, topic: Topic, number: int, directory: Path, clock: Clock) -> None:
+    def __init__(self, topic: Topic, number: int) -> None:
         self.topic = topic
         self.number = number
-        self.directory = directory
         self.place = f"{topic.name}/{number}"
-        self._clock = clock
-        self._tail = Tail(topic.name, number, directory, clock)
-        self._lock = threading.Lock()
-        self._hot: dict[int, Segment] = {}
-        self._manifest: tuple[tuple[int, int, int], Manifest] | None = None
 
-    # --- writing ---
-
+    @abstractmethod
     def append(
         self,
         batch: pa.RecordBatch,
@@ -77,125 +131,25 @@ class Partition:
         `arrived` brings arrival times along instead of taking them from the clock; they may not decrease, nor go back
         before what is there. With a `producer`, records whose sequence was stored before are left out.
         """
-        batch, schema_version = self.topic.fit(batch)
-        given = batch.num_rows
-        definition = self.topic.definition
-        with self._tail.exclusive() as end:
-            self._tail.check_writable()
-            if producer is not None and sequences is not None:
-                assert len(sequences) == given, (len(sequences), given)
-                skip = self._tail.stored_before(end, producer, producer_epoch, sequences)
-                batch, sequences = batch.slice(skip), sequences[skip:]
-                arrived = None if arrived is None else arrived.slice(skip)
-            first = end.offset
-            now_us = max(self._clock(), end.arrived_us)
-            for start, rows in _frame_rows(batch):
-                part, stamps = batch.slice(start, rows), (now_us, now_us)
-                hours = hours_of(part.column(definition.event_time) if definition.event_time else None)
-                if arrived is not None:
-                    part, stamps = self._with_arrival(part, arrived.slice(start, rows), end.arrived_us)
-                payload = part.serialize()
-                if end.offset > end.segment_base and end.position + payload.size > definition.segment_bytes:
-                    end = self._tail.roll(end)
-                    self.topic.log.seal_soon(self)
-                end = self._tail.add(
-                    end,
-                    payload,
-                    records=rows,
-                    is_synced=definition.durability == "disk",
-                    schema_version=schema_version,
-                    arrived_min=stamps[0],
-                    arrived_max=stamps[1],
-                    hours=hours,
-                    producer=producer or NO_PRODUCER,
-                    producer_epoch=producer_epoch,
-                    first_sequence=0 if sequences is None else int(sequences[start]),
-                    last_sequence=0 if sequences is None else int(sequences[start + rows - 1]),
-                )
-        if end.durable_position < end.position:
-            self.topic.log.sync_soon(self)
-        return Appended(first, batch.num_rows, given - batch.num_rows, end.arrived_us)
-
-    def roll(self) -> bool:
-        """Closes the active segment, so that it can be sealed. False if it holds nothing."""
-        with self._tail.exclusive() as end:
-            self._tail.check_writable()
-            if end.offset == end.segment_base:
-                return False
-            self._tail.roll(end)
-            return True
-
-    def sync(self) -> None:
-        """With durability="os": makes everything appended so far safe. Otherwise there is nothing to do."""
-        with self._tail.exclusive() as end:
-            if end.durable_position < end.position:
-                self._tail.check_writable()
-                self._tail.sync(end)
-
-    def close(self) -> None:
-        """Lets go of all files. With durability="os" everything is synced first."""
-        if self.topic.definition.durability == "os":
-            with suppress(PenstockError, OSError):
-                self.sync()
-        self._tail.close()
-        with self._lock:
-            self._hot.clear()
-
-    # --- where it begins and ends ---
 
     @property
-    def end_path(self) -> Path:
-        """The file that changes with every commit: watch it to be woken."""
-        return self._tail.end_path
+    @abstractmethod
+    def signal(self) -> Path:
+        """A file that changes whenever something was appended: watch it to be woken."""
 
-    def end(self) -> End:
+    @abstractmethod
+    def end(self) -> Reached:
         """The committed end: offsets below `end().offset` can be read. Cheap."""
-        return self._tail.end()
 
-    def last_sequence(self, producer: bytes) -> int | None:
-        """The last sequence that this producer has stored here, sealed and removed records included; None if none."""
-        with self._tail.exclusive() as end:
-            return self._tail.last_sequence(end, producer)
-
+    @abstractmethod
     def start_offset(self) -> int:
         """The first offset that retention has left."""
-        return self.manifest().start_offset
 
-    def manifest(self, *, is_fresh: bool = False) -> Manifest:
-        """What is sealed, as of now. Read again only when it changed.
+    @abstractmethod
+    def last_sequence(self, producer: bytes) -> int | None:
+        """The last sequence that this producer has stored here, removed records included; None if none."""
 
-        Whoever is going to change or delete something reads it again (`is_fresh`): where a file system counts time in
-        coarse steps, a new file may look like an old one.
-        """
-        try:
-            status = os.stat(self.directory / MANIFEST)
-        except FileNotFoundError:
-            return Manifest()
-        version = (status.st_ino, status.st_mtime_ns, status.st_size)
-        if is_fresh or self._manifest is None or self._manifest[0] != version:
-            self._manifest = (version, read_manifest(self.directory))
-        return self._manifest[1]
-
-    def hot_segments(self, end: End) -> list[Segment]:
-        """The segments that are not sealed, in order; the last is active.
-
-        FileNotFoundError if one was sealed at this moment: ask again.
-        """
-        bases = hot_bases(self.directory)  # Before the manifest: what is sealed in between is then left out below.
-        sealed_end = self.manifest().sealed_end
-        with self._lock:
-            found = []
-            for base in bases:
-                if sealed_end <= base <= end.segment_base:
-                    if base not in self._hot:
-                        self._hot[base] = Segment(segment_path(self.directory, base))
-                    found.append(self._hot[base])
-            for base in [base for base in self._hot if base < sealed_end]:
-                del self._hot[base]  # A reader may still be in it; the last reference closes the file.
-            return found
-
-    # --- reading ---
-
+    @abstractmethod
     def read(
         self,
         start: int,
@@ -205,34 +159,23 @@ class Partition:
         arrived: Ranges = None,
         event_time: Ranges = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Records from `start` up to `stop` as Arrow batches; see `penstock.log.reading.read`."""
-        return reading.read(self, start, stop, columns=columns, arrived=arrived, event_time=event_time)
+        """The records from `start` up to `stop`: the columns asked for, then _partition, _offset, _arrived and _late.
 
-    def pieces(self, start: int, stop: int | None = None) -> list[reading.Piece]:
-        """The frames and row groups that hold these offsets. Reads no records."""
-        return reading.pieces(self, start, stop)
+        Raises OffsetOutOfRange where retention removed what `start` asks for.
+        """
 
+    @abstractmethod
+    def pieces(self, start: int, stop: int | None = None) -> Sequence[Piece]:
+        """The parts that hold these offsets, in order. Reads no records."""
+
+    @abstractmethod
+    def describe(self) -> Described:
+        """What it holds."""
+
+    @abstractmethod
     def offset_at(self, arrived_us: int) -> int:
         """The first offset that arrived at this moment or later; the end if none did."""
-        return cut.offset_at(self, arrived_us)
 
-    # --- helpers ---
-
-    def _with_arrival(
-        self, batch: pa.RecordBatch, arrived: pa.Array, after_us: int
-    ) -> tuple[pa.RecordBatch, tuple[int, int]]:
-        """The batch, with its arrivals as a column unless they are all the same."""
-        arrived = arrived.cast(ARRIVED)
-        stamps = np.asarray(arrived.view(pa.int64()))
-        low, high = int(stamps[0]), int(stamps[-1])
-        if low < after_us or (np.diff(stamps) < 0).any():
-            raise ArrivalRefused(self.place, low, after_us)
-        return (batch if low == high else batch.append_column("_arrived", arrived)), (low, high)
-
-
-def _frame_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, int]]:
-    """Cuts a batch into pieces that fit a frame."""
-    if batch.num_rows:
-        rows = max(1, batch.num_rows * FRAME_BYTES_MAX // max(batch.nbytes, 1))
-        for start in range(0, batch.num_rows, rows):
-            yield start, min(rows, batch.num_rows - start)
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of everything."""

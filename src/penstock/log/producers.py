@@ -19,6 +19,10 @@ FORGOTTEN_AFTER_US = 7 * 24 * 3600 * 1_000_000
 
 _NAMED = 0x80
 """Bit of an id's first byte: the user named this producer, so it is never forgotten."""
+_KEYED = 0x40
+"""Bit of an id's first byte: it stands for an idempotency key, so it is forgotten only after some days."""
+_SPILLED = 0x20
+"""Bit of an id's first byte: what it sends waited on disk, so another process may come with the same after a kill."""
 
 
 def named_producer(name: str) -> bytes:
@@ -30,7 +34,29 @@ def named_producer(name: str) -> bytes:
 def new_producer() -> bytes:
     """An id for a producer without a name."""
     token = secrets.token_bytes(16)
-    return bytes([token[0] & ~_NAMED]) + token[1:]
+    return bytes([token[0] & ~_NAMED & ~_KEYED & ~_SPILLED]) + token[1:]
+
+
+def spilled_producer(producer: bytes) -> bytes:
+    """The id under which a producer without a name sends what it had spilled; one with a name keeps its own."""
+    return producer if is_remembered(producer) else bytes([producer[0] | _SPILLED]) + producer[1:]
+
+
+def keyed_producer(sender: str, key: str) -> bytes:
+    """The id under which the log remembers an idempotency key of a sender."""
+    digest = hashlib.blake2b(f"{sender}\0{key}".encode(), digest_size=16, person=b"idempotency-key").digest()
+    return bytes([digest[0] & ~_NAMED | _KEYED]) + digest[1:]
+
+
+def is_remembered(producer: bytes) -> bool:
+    """Whether other processes may come with the same id, and what it stored: not of a producer without a name
+    that keeps everything in memory."""
+    return bool(producer[0] & (_NAMED | _KEYED | _SPILLED))
+
+
+def is_shared(producer: bytes) -> bool:
+    """Whether it is one of many ids that are used for a moment: those of idempotency keys."""
+    return producer[0] & (_NAMED | _KEYED) == _KEYED
 
 
 class Remembered(NamedTuple):
@@ -49,6 +75,9 @@ class Producers:
 
     def get(self, producer: bytes) -> Remembered | None:
         return self._by_id.get(producer)
+
+    def all(self) -> dict[bytes, Remembered]:
+        return dict(self._by_id)
 
     def observe(self, frame: Frame, payload: bytes = b"") -> None:
         """Takes in the next frame of the partition."""

@@ -20,34 +20,24 @@ import pyarrow.compute as pc
 from penstock.errors import CorruptionError, OffsetOutOfRange, PenstockError, TopicDeleted
 from penstock.events.schema import upgrade
 from penstock.log.frame import Frame
-from penstock.log.hours import Hours, TimeRange, hours_meet
+from penstock.log.hours import TimeRange, hours_meet
 from penstock.log.manifest import SealedSegment
+from penstock.log.partition import ARRIVED, Piece, Ranges
 from penstock.log.sealed import read_row_groups
 from penstock.log.segment import Segment, segment_path
 
 if TYPE_CHECKING:
     from penstock.log.definition import TopicDefinition
-    from penstock.log.partition import Partition
+    from penstock.log.folder_partition import FolderPartition
 
-ARRIVED = pa.timestamp("us", tz="UTC")
 RETRIES = 20
 """How often a reader looks again when the segment it wanted was sealed under its hands."""
 
-Ranges = TimeRange | Sequence[TimeRange] | None
-"""One time range, several, or no limit."""
-
 
 @dataclass(frozen=True)
-class Piece:
-    """Records that lie together and are read together."""
+class FolderPiece(Piece):
+    """A frame of a hot segment, or a row group of a sealed one."""
 
-    start: int
-    stop: int
-    rows: int
-    bytes: int
-    arrived_min: int
-    arrived_max: int
-    hours: Hours
     path: Path
     home: Segment | SealedSegment
     """The segment it lies in."""
@@ -59,7 +49,7 @@ class Piece:
         return isinstance(self.home, SealedSegment)
 
 
-def pieces(partition: Partition, start: int, stop: int | None = None) -> list[Piece]:
+def pieces(partition: FolderPartition, start: int, stop: int | None = None) -> list[FolderPiece]:
     """All pieces that hold offsets from `start` up to `stop`, in order. Reads no records."""
     for attempt in range(RETRIES):
         try:
@@ -71,14 +61,14 @@ def pieces(partition: Partition, start: int, stop: int | None = None) -> list[Pi
     raise AssertionError("unreachable")
 
 
-def _missing(partition: Partition, error: FileNotFoundError) -> PenstockError:
+def _missing(partition: FolderPartition, error: FileNotFoundError) -> PenstockError:
     """What it means that a file is still not there after many looks."""
     if not partition.directory.is_dir():
         return TopicDeleted(partition.topic.name)
     return CorruptionError(Path(error.filename or error.args[0]), "the file is missing, and no other holds its records")
 
 
-def _pieces(partition: Partition, start: int, stop: int | None) -> list[Piece]:
+def _pieces(partition: FolderPartition, start: int, stop: int | None) -> list[FolderPiece]:
     end = partition.end()
     hot = partition.hot_segments(end)
     manifest = partition.manifest()
@@ -86,7 +76,7 @@ def _pieces(partition: Partition, start: int, stop: int | None) -> list[Piece]:
     stop = end.offset if stop is None else min(stop, end.offset)
     if start < manifest.start_offset or start > end.offset:
         raise OffsetOutOfRange(partition.place, start, manifest.start_offset, end.offset)
-    found: list[Piece] = []
+    found: list[FolderPiece] = []
     if start >= stop:
         return found
     for sealed in manifest.segments[bisect_right(manifest.segments, start, key=lambda each: each.stop) :]:
@@ -94,7 +84,7 @@ def _pieces(partition: Partition, start: int, stop: int | None) -> list[Piece]:
             break
         path = partition.directory / sealed.file
         found += [
-            Piece(g.start, g.stop, g.rows, g.bytes, g.arrived_min, g.arrived_max, g.hours, path, sealed, number)
+            FolderPiece(g.start, g.stop, g.rows, g.bytes, g.arrived_min, g.arrived_max, g.hours, path, sealed, number)
             for number, g in enumerate(sealed.row_groups)
             if g.start < stop and g.stop > start
         ]
@@ -108,7 +98,7 @@ def _pieces(partition: Partition, start: int, stop: int | None) -> list[Piece]:
             frames = segment.frames(start, stop, position)
             _check_gapless(segment, frames, max(start, segment.base_offset), min(stop, last))
             found += [
-                Piece(
+                FolderPiece(
                     f.base_offset,
                     f.end_offset,
                     f.records,
@@ -139,7 +129,7 @@ def _check_gapless(segment: Segment, frames: list[Frame], start: int, stop: int)
 
 
 def read(
-    partition: Partition,
+    partition: FolderPartition,
     start: int,
     stop: int | None = None,
     *,
@@ -152,21 +142,21 @@ def read(
     Ranges of arrival and event time choose pieces first and rows then. Records that are sealed or compacted while we
     read are found again where they went.
     """
-    definition = partition.topic.definition
-    wanted = definition.schema.names if columns is None else list(columns)
-    arrived_ranges, event_ranges = _ranges(arrived), _ranges(event_time)
+    wanted = partition.topic.definition.schema.names if columns is None else list(columns)
+    arrived_ranges, event_ranges = as_ranges(arrived), as_ranges(event_time)
     stop = partition.end().offset if stop is None else stop
     for attempt in range(RETRIES):
         try:
             plan = pieces(partition, start, stop)
+            definition = partition.topic.definition_with(_newest_schema(plan))
             chosen = [piece for piece in plan if may_hold(piece, arrived_ranges, event_ranges)]
             for path, group in groupby(chosen, key=lambda piece: piece.path):
                 for batch in _read_file(partition, path, list(group), wanted):
                     last: int = batch.column("_offset")[-1].as_py()
                     batch = _between(batch, start, stop)
-                    batch = _within(batch, "_arrived", arrived_ranges)
+                    batch = within(batch, "_arrived", arrived_ranges)
                     if event_ranges is not None:
-                        batch = _within(batch, definition.event_time or "", event_ranges)
+                        batch = within(batch, definition.event_time or "", event_ranges)
                     if batch.num_rows:
                         yield batch.select([*wanted, "_partition", "_offset", "_arrived", "_late"])
                     start = max(start, last + 1)
@@ -176,7 +166,14 @@ def read(
                 raise _missing(partition, error) from error
 
 
-def _read_file(partition: Partition, path: Path, group: list[Piece], wanted: list[str]) -> Iterator[pa.RecordBatch]:
+def _newest_schema(plan: list[FolderPiece]) -> int:
+    """The newest version that a frame was written in: whoever reads it has to know it before the first is read."""
+    return max((piece.place.schema_version for piece in plan if isinstance(piece.place, Frame)), default=0)
+
+
+def _read_file(
+    partition: FolderPartition, path: Path, group: list[FolderPiece], wanted: list[str]
+) -> Iterator[pa.RecordBatch]:
     definition = partition.topic.definition
     needed = list(dict.fromkeys([*wanted, *([definition.event_time] if definition.event_time else [])]))
     home = group[0].home
@@ -190,7 +187,7 @@ def _read_file(partition: Partition, path: Path, group: list[Piece], wanted: lis
 
 
 def _hot_batches(
-    partition: Partition, segment: Segment, frames: list[Frame], needed: list[str]
+    partition: FolderPartition, segment: Segment, frames: list[Frame], needed: list[str]
 ) -> Iterator[pa.RecordBatch]:
     """Decodes frames and joins small ones, so that many little appends do not make many little batches."""
     topic = partition.topic
@@ -219,7 +216,7 @@ JOIN_BYTES = 4 << 20
 """Frames are joined into batches of about this size."""
 
 
-def _joined(partition: Partition, gathered: list[tuple[Frame, pa.RecordBatch]]) -> pa.RecordBatch:
+def _joined(partition: FolderPartition, gathered: list[tuple[Frame, pa.RecordBatch]]) -> pa.RecordBatch:
     offsets = np.concatenate([np.arange(frame.base_offset, frame.end_offset) for frame, _ in gathered])
     stamps = [
         batch.column("_arrived")
@@ -241,7 +238,7 @@ def _as_current(batch: pa.RecordBatch, definition: TopicDefinition, needed: list
     return present if present.schema.equals(target) else upgrade(present, target)
 
 
-def _finished(partition: Partition, batch: pa.RecordBatch, own: pa.RecordBatch) -> pa.RecordBatch:
+def _finished(partition: FolderPartition, batch: pa.RecordBatch, own: pa.RecordBatch) -> pa.RecordBatch:
     """Adds the log's own columns."""
     definition = partition.topic.definition
     arrived = own.column("_arrived")
@@ -281,7 +278,8 @@ def _between(batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
     return batch if last - first == len(offsets) else batch.slice(first, last - first)
 
 
-def _within(batch: pa.RecordBatch, column: str, ranges: list[TimeRange] | None) -> pa.RecordBatch:
+def within(batch: pa.RecordBatch, column: str, ranges: list[TimeRange] | None) -> pa.RecordBatch:
+    """The rows whose time is in one of the ranges; all of them without ranges."""
     if ranges is None or batch.num_rows == 0:
         return batch
     times = batch.column(column).view(pa.int64())
@@ -296,7 +294,8 @@ def _within(batch: pa.RecordBatch, column: str, ranges: list[TimeRange] | None) 
     return batch.filter(keep)
 
 
-def _ranges(ranges: Ranges) -> list[TimeRange] | None:
+def as_ranges(ranges: Ranges) -> list[TimeRange] | None:
+    """One range or several as a list; None for no limit."""
     if ranges is None:
         return None
     if len(ranges) == 2 and not isinstance(ranges[0], tuple):

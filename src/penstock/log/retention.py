@@ -14,7 +14,7 @@ from penstock.log.manifest import SealedSegment, write_manifest
 from penstock.log.sealing import seal
 
 if TYPE_CHECKING:
-    from penstock.log.partition import Partition
+    from penstock.log.folder_partition import FolderPartition
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Removed:
     """The first offset that is left."""
 
 
-def retain(partition: Partition, now_us: int) -> Removed:
+def retain(partition: FolderPartition, now_us: int) -> Removed:
     """Drops sealed segments that are too old or too many. Age counts from the append, whatever arrival a load brought.
 
     The manifest forgets a segment first, durably; only then its file is deleted.
@@ -57,7 +57,7 @@ def retain(partition: Partition, now_us: int) -> Removed:
         )
 
 
-def _to_remove(partition: Partition, segments: tuple[SealedSegment, ...], now_us: int) -> list[SealedSegment]:
+def _to_remove(partition: FolderPartition, segments: tuple[SealedSegment, ...], now_us: int) -> list[SealedSegment]:
     """The oldest segments, up to the first that must stay."""
     definition = partition.topic.definition
     total = sum(segment.bytes for segment in segments)
@@ -75,7 +75,7 @@ def _to_remove(partition: Partition, segments: tuple[SealedSegment, ...], now_us
     return gone
 
 
-def _seal_if_old(partition: Partition, now_us: int) -> None:
+def _seal_if_old(partition: FolderPartition, now_us: int) -> None:
     """A segment that nobody writes to any more would never be closed, and its records never dropped."""
     age = partition.topic.definition.retention_age
     end = partition.end()

@@ -17,17 +17,18 @@ import pyarrow as pa
 from penstock.log.files import TEMPORARY_SUFFIX, locked, sync_directory
 from penstock.log.frame import ALIGNMENT, RECORDS
 from penstock.log.manifest import Manifest, SealedSegment, write_manifest
-from penstock.log.reading import ARRIVED, read
+from penstock.log.partition import ARRIVED
+from penstock.log.reading import read
 from penstock.log.sealed import SUFFIX as PARQUET
 from penstock.log.sealed import check_once, write_sealed
 from penstock.log.segment import Segment, hot_bases, segment_path
 
 if TYPE_CHECKING:
     from penstock.log.definition import TopicDefinition
-    from penstock.log.partition import Partition
+    from penstock.log.folder_partition import FolderPartition
 
 
-def seal(partition: Partition, *, active: bool = False, wait: bool = True) -> list[SealedSegment]:
+def seal(partition: FolderPartition, *, active: bool = False, wait: bool = True) -> list[SealedSegment]:
     """Seals all closed segments of a partition, with `active` also the one being written.
 
     Only one process at a time maintains a partition; without `wait` nothing is done while another does.
@@ -43,7 +44,7 @@ def seal(partition: Partition, *, active: bool = False, wait: bool = True) -> li
     return []
 
 
-def _seal(partition: Partition, segment: Segment) -> SealedSegment:
+def _seal(partition: FolderPartition, segment: Segment) -> SealedSegment:
     frames = [frame for frame in segment.headers(ALIGNMENT, segment.size()) if frame.kind == RECORDS]
     start, stop = segment.base_offset, frames[-1].end_offset
     manifest = partition.manifest(is_fresh=True)
@@ -74,7 +75,7 @@ def _seal(partition: Partition, segment: Segment) -> SealedSegment:
     return entry
 
 
-def clean(partition: Partition) -> list[str]:
+def clean(partition: FolderPartition) -> list[str]:
     """Deletes what a crash left behind: files that the manifest does not name. The caller holds the lock."""
     manifest: Manifest = partition.manifest(is_fresh=True)
     named = {segment.file for segment in manifest.segments} | {name for name, _ in manifest.superseded}

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.clock import Clock
@@ -20,13 +19,12 @@ from penstock.errors import ForkedHandle, PartitionReadOnly, ProducerFenced, Top
 from penstock.log.committed_end import CommittedEnd, End
 from penstock.log.files import sync_data, write_all
 from penstock.log.frame import ALIGNMENT, CLOSING, OPENING, PREDECESSORS_DURABLE, RECORDS, encode_frame
-from penstock.log.producers import Producers
+from penstock.log.partition import Sequences
+from penstock.log.producers import Producers, Remembered
 from penstock.log.recovery import recover
 from penstock.log.segment import BadSegmentHeader, Segment, hot_bases, segment_path
 
 logger = logging.getLogger("penstock.log")
-
-Sequences = npt.NDArray[np.int64]
 
 
 class Tail:
@@ -148,6 +146,11 @@ class Tail:
         self._know_producers(end)
         seen = self._producers.get(producer)
         return None if seen is None else seen.last_sequence
+
+    def producers(self, end: End) -> dict[bytes, Remembered]:
+        """All that is known of producers."""
+        self._know_producers(end)
+        return self._producers.all()
 
     # --- helpers ---
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import os
 import secrets
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,19 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.durations import parse_duration
-from penstock.errors import RecordsRefused, TopicDeleted, UnknownColumn
+from penstock.errors import RecordsRefused, UnknownColumn
 from penstock.events.encode import encode
 from penstock.events.keys import partition_of
 from penstock.events.schema import upgrade
-from penstock.log.compaction import Compacted, compact
-from penstock.log.cut import Offsets, cut
-from penstock.log.definition import FILE_NAME, TopicDefinition, read_definition, write_definition
-from penstock.log.files import locked
-from penstock.log.partition import Appended, Partition
-from penstock.log.reading import ARRIVED, Ranges
-from penstock.log.retention import Removed, retain
-from penstock.log.sealed import check_once
-from penstock.log.sealing import seal
+from penstock.log.definition import TopicDefinition
+from penstock.log.partition import ARRIVED, Appended, Offsets, Partition, Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,25 +33,62 @@ Routed = tuple[int, pa.RecordBatch, npt.NDArray[np.int64]]
 """A partition, its records, and where in the batch they stood."""
 
 
-class Topic:
+class Topic(ABC):
     """A handle on one topic. Any number of threads and processes may have one; none survives a fork.
 
     The handle follows changes that other processes make to the topic (`refresh`).
     """
 
-    def __init__(self, log: Log, definition: TopicDefinition) -> None:
-        self.log = log
+    log: Log
+    partitions: tuple[Partition, ...]
+
+    def __init__(self, definition: TopicDefinition) -> None:
         self.name = definition.name
-        self.directory = log.topics_directory / definition.name
         self._definition = definition
-        self._version = self._file_version()
         self._turn = itertools.count(secrets.randbelow(1 << 16))
-        self.partitions = tuple(
-            Partition(self, number, self.directory / str(number), log.clock) for number in range(definition.partitions)
-        )
 
     def __repr__(self) -> str:
         return f"Topic({self.name!r}, partitions={len(self.partitions)})"
+
+    # --- what every kind of log has in its own way ---
+
+    @abstractmethod
+    def refresh(self, *, is_fresh: bool = False) -> bool:
+        """Takes over a change made by another process. True if there was one.
+
+        Whoever is going to change the definition reads it again (`is_fresh`), however lately that was done.
+        """
+
+    @abstractmethod
+    def _change(self, change: Callable[[TopicDefinition], TopicDefinition]) -> None:
+        """Exchanges the definition for everybody, one at a time."""
+
+    @abstractmethod
+    def cut(
+        self,
+        after: Mapping[int, int],
+        *,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        until: Mapping[int, int] | None = None,
+    ) -> Offsets:
+        """The next cut after `after`, along arrival time over all partitions: as much as the limits allow.
+
+        It takes at least one record if there is any. `until` is the farthest it may go; without it, the end.
+        """
+
+    @abstractmethod
+    def count_late(self, start: Mapping[int, int], until: Mapping[int, int]) -> int:
+        """How many records between two cuts came late."""
+
+    @abstractmethod
+    def latest_arrival(self, start: Mapping[int, int], until: Mapping[int, int]) -> int:
+        """The greatest arrival between two cuts, in microseconds; 0 if there is no record."""
+
+    def close(self) -> None:
+        """Lets go of everything."""
+        for partition in self.partitions:
+            partition.close()
 
     # --- what it is ---
 
@@ -74,21 +104,6 @@ class Topic:
     @property
     def schema_version(self) -> int:
         return self._definition.schema_version
-
-    def refresh(self, *, is_fresh: bool = False) -> bool:
-        """Takes over a change made by another process. True if there was one.
-
-        Whoever is going to change the definition reads it again (`is_fresh`): where a file system counts time in coarse
-        steps, a new file may look like an old one.
-        """
-        version = self._file_version()
-        if version == self._version and not is_fresh:
-            return False
-        definition = read_definition(self.directory)
-        if definition.id != self._definition.id:
-            raise TopicDeleted(self.name)
-        self._definition, self._version = definition, version
-        return True
 
     def definition_with(self, schema_version: int) -> TopicDefinition:
         """The definition, fresh enough to know this schema version."""
@@ -107,22 +122,18 @@ class Topic:
         segment_bytes: int | None = None,
     ) -> TopicDefinition:
         """Changes the topic for everybody. A schema may only grow: a new nullable column, a wider number."""
-        with locked(self.directory / "lock"):
-            self.refresh(is_fresh=True)
-            changed = self._definition if schema is None else self._definition.grown(schema)
-            changes: dict[str, Any] = {}
-            if lateness is not None:
-                changes["lateness"] = parse_duration(lateness)
-            if retention_age is not _UNCHANGED:
-                changes["retention_age"] = None if retention_age is None else parse_duration(retention_age)
-            if retention_bytes is not _UNCHANGED:
-                changes["retention_bytes"] = retention_bytes
-            if compact is not None:
-                changes["compact"] = compact
-            if segment_bytes is not None:
-                changes["segment_bytes"] = segment_bytes
-            write_definition(self.directory, replace(changed, **changes))
-            self.refresh(is_fresh=True)
+        changes: dict[str, Any] = {}
+        if lateness is not None:
+            changes["lateness"] = parse_duration(lateness)
+        if retention_age is not _UNCHANGED:
+            changes["retention_age"] = None if retention_age is None else parse_duration(retention_age)
+        if retention_bytes is not _UNCHANGED:
+            changes["retention_bytes"] = retention_bytes
+        if compact is not None:
+            changes["compact"] = compact
+        if segment_bytes is not None:
+            changes["segment_bytes"] = segment_bytes
+        self._change(lambda known: replace(known if schema is None else known.grown(schema), **changes))
         return self._definition
 
     # --- writing ---
@@ -172,15 +183,15 @@ class Topic:
             if last > first
         ]
 
-    def fit(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """The batch in the current schema, and its version. Batches made before the schema grew are upgraded."""
+    def fit(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, TopicDefinition]:
+        """The batch in the current schema, and whose that is. Batches made before the schema grew are upgraded."""
         definition = self._definition
         if not batch.schema.equals(definition.schema):
             for name in batch.schema.names:
                 if name not in definition.schema.names:
                     raise UnknownColumn(self.name, name, definition.schema.names)
             batch = upgrade(batch, definition.schema)
-        return batch, definition.schema_version
+        return batch, definition
 
     # --- reading ---
 
@@ -191,17 +202,6 @@ class Topic:
     def end(self) -> Offsets:
         """The offset that the next record of each partition will get."""
         return {partition.number: partition.end().offset for partition in self.partitions}
-
-    def cut(
-        self,
-        after: Mapping[int, int],
-        *,
-        max_rows: int | None = None,
-        max_bytes: int | None = None,
-        until: Mapping[int, int] | None = None,
-    ) -> Offsets:
-        """The next cut along arrival time over all partitions; see `penstock.log.cut`."""
-        return cut(self, after, max_rows=max_rows, max_bytes=max_bytes, until=until)
 
     def slice(
         self,
@@ -259,37 +259,3 @@ class Topic:
         from penstock.spark.read import read_stream
 
         return read_stream(self, spark, **options)
-
-    # --- upkeep ---
-
-    def seal(self, *, active: bool = False) -> int:
-        """Rewrites closed segments as Parquet, with `active` also those being written. Returns how many."""
-        return sum(len(seal(partition, active=active)) for partition in self.partitions)
-
-    def retain(self, now_us: int | None = None) -> list[Removed]:
-        """Drops what retention says, now."""
-        now = self.log.clock() if now_us is None else now_us
-        return [retain(partition, now) for partition in self.partitions]
-
-    def compact(self) -> list[Compacted]:
-        """Keeps only the newest record of each key in the sealed part, if the topic is one that is compacted."""
-        return (
-            [compact(partition, self.log.clock()) for partition in self.partitions] if self._definition.compact else []
-        )
-
-    def check_sealed(self) -> None:
-        """Compares every sealed file with its checksum, once per process. CorruptionError names the first bad one."""
-        for partition in self.partitions:
-            for segment in partition.manifest().segments:
-                check_once(partition.directory / segment.file, segment.crc32c)
-
-    def close(self) -> None:
-        for partition in self.partitions:
-            partition.close()
-
-    def _file_version(self) -> tuple[int, int, int]:
-        try:
-            status = os.stat(self.directory / FILE_NAME)
-        except FileNotFoundError:
-            raise TopicDeleted(self.name) from None
-        return status.st_ino, status.st_mtime_ns, status.st_size

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from penstock.log.sealing import seal
 
 if TYPE_CHECKING:
-    from penstock.log.log import Log
-    from penstock.log.partition import Partition
+    from penstock.log.folder_log import FolderLog
+    from penstock.log.folder_partition import FolderPartition
 
 logger = logging.getLogger("penstock.log")
 
@@ -28,19 +28,19 @@ class Upkeep:
     is logged and tried again at the next occasion; it never disturbs producers or consumers.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: FolderLog) -> None:
         self._log = log
-        self._closed: queue.SimpleQueue[Partition | None] = queue.SimpleQueue()
-        self._unsynced: set[Partition] = set()
+        self._closed: queue.SimpleQueue[FolderPartition | None] = queue.SimpleQueue()
+        self._unsynced: set[FolderPartition] = set()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._is_stopping = False
 
-    def seal_soon(self, partition: Partition) -> None:
+    def seal_soon(self, partition: FolderPartition) -> None:
         self._closed.put(partition)
         self._start()
 
-    def sync_soon(self, partition: Partition) -> None:
+    def sync_soon(self, partition: FolderPartition) -> None:
         """The partition has records that are not on disk yet: sync them within a second."""
         if partition not in self._unsynced:
             self._unsynced.add(partition)
@@ -75,7 +75,7 @@ class Upkeep:
                 retained = time.monotonic()
                 self._retain()
 
-    def _wait(self, seconds: float) -> Partition | None:
+    def _wait(self, seconds: float) -> FolderPartition | None:
         try:
             return self._closed.get(timeout=max(SYNC_SECONDS if self._unsynced else seconds, 0.01))
         except queue.Empty:
@@ -93,7 +93,7 @@ class Upkeep:
             except Exception as error:  # Whatever it is, the thread lives on: others wait for it.
                 logger.warning("log: upkeep of topic %s did not finish and will be tried again: %s", name, error)
 
-    def _try(self, what: str, partition: Partition) -> None:
+    def _try(self, what: str, partition: FolderPartition) -> None:
         try:
             if what == "seal":
                 seal(partition, wait=False)

@@ -7,7 +7,6 @@ acknowledgement costs next to nothing per event.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple, NoReturn
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import NotAcknowledged
+from penstock.log.partition import ranges_of
 
 Positions = npt.NDArray[np.int64]
 
@@ -84,11 +84,11 @@ class Ack:
 
 
 class Stored(NamedTuple):
-    """The answer of a partition for one part of a delivery: its rows got consecutive offsets, less the duplicates."""
+    """The answer of a partition for one part of a delivery."""
 
     partition: int
-    base_offset: int
-    """Offset of the first row that was not a duplicate."""
+    offsets: Positions
+    """Of the rows that were not duplicates."""
     duplicates: int
     """So many rows at the beginning of the part were stored before."""
 
@@ -162,6 +162,15 @@ class Delivery:
         self._open_parts += 1
         return part
 
+    def cut_off(self, part: int, slots: Positions) -> int:
+        """Some rows of a part, counted within it, will be answered on their own. Returns the number of their part."""
+        assert self._part_of is not None, part
+        assert self._slot_of is not None, part
+        positions = np.flatnonzero(self._part_of == part)
+        positions = positions[np.argsort(self._slot_of[positions])]
+        self._slot_of[np.delete(positions, slots)] = np.arange(len(positions) - len(slots), dtype=np.int32)
+        return self.add_part(positions[slots])
+
     def finish_cutting(self) -> bool:
         """All rows are in parts now. Whether the delivery is settled."""
         self._is_cut = True
@@ -231,16 +240,9 @@ class Delivery:
                 answer.raise_it()
             elif isinstance(answer, Stored):
                 slots = slot_of[part_of == part] - answer.duplicates
-                new = slots[slots >= 0].astype(np.int64) + answer.base_offset
+                new = answer.offsets[slots[slots >= 0]]
                 duplicates += len(slots) - len(new)
-                ranges.extend(_ranges(answer.partition, new))
+                ranges.extend(OffsetRange(answer.partition, *each) for each in ranges_of(new))
             else:
                 rejected += int((part_of == part).sum())
         return Receipt(tuple(ranges), rejected, duplicates)
-
-
-def _ranges(partition: int, offsets: Positions) -> Sequence[OffsetRange]:
-    if len(offsets) == 0:
-        return ()
-    breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
-    return [OffsetRange(partition, int(run[0]), int(run[-1]) + 1) for run in np.split(offsets, breaks)]

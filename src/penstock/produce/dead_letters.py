@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.errors import TopicDefinitionError
+from penstock.errors import RecordTooLarge, TopicDefinitionError
 from penstock.events.encode import Rejected
 from penstock.events.schema import parse_ddl
 from penstock.log.definition import DEAD_SUFFIX
@@ -19,6 +20,7 @@ from penstock.log.producers import named_producer
 if TYPE_CHECKING:
     from penstock.log.topic import Topic
 
+RAW_BYTES_MAX = 4 << 20
 SCHEMA = "topic string, reason string, column string, raw binary, producer string"
 
 
@@ -67,12 +69,28 @@ class DeadLetters:
             if column.name not in self._grave.schema.names or column.type != self._grave.schema.field(column.name).type:
                 found = self._grave.definition.schemas[-1]
                 raise TopicDefinitionError(self.name, "schema", f"for dead letters: {SCHEMA}", found)
-        return self._grave.partitions[0].append(
-            batch,
-            producer=None if producer is None else _grave_digger(producer),
-            producer_epoch=producer_epoch,
-            sequences=sequences,
+        digger = None if producer is None else _grave_digger(producer)
+        append = partial(
+            self._grave.partitions[0].append, producer=digger, producer_epoch=producer_epoch, sequences=sequences
         )
+        try:
+            return append(batch)
+        except RecordTooLarge as error:
+            return append(shortened(batch, error.limit // 2))
+
+
+def shortened(batch: pa.RecordBatch, most: int = RAW_BYTES_MAX) -> pa.RecordBatch:
+    """The letters, with only the beginning of what has more bytes than that: no log takes records of any size."""
+    raws = batch.column("raw").to_pylist()
+    if all(raw is None or len(raw) <= most for raw in raws):
+        return batch
+    reasons = [
+        reason if raw is None or len(raw) <= most else f"{reason}; kept are {most:,} of its {len(raw):,} bytes"
+        for reason, raw in zip(batch.column("reason").to_pylist(), raws, strict=True)
+    ]
+    cut = pa.array([None if raw is None else raw[:most] for raw in raws], pa.binary())
+    columns = {**dict(zip(batch.schema.names, batch.columns, strict=True)), "raw": cut, "reason": pa.array(reasons)}
+    return pa.RecordBatch.from_arrays([*columns.values()], schema=batch.schema)
 
 
 def _grave_digger(producer: bytes) -> bytes:

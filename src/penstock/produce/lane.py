@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.errors import RecordTooLarge
 from penstock.log.partition import Appended
 from penstock.produce.ack import Answer, Buried, Delivery, Failed, Stored
 from penstock.produce.spill import Waiting
@@ -81,6 +82,7 @@ class Chunk:
 
 
 Answered = Callable[[Sequence[tuple[Chunk, Answer]]], None]
+TooLarge = Callable[[Sequence[Chunk], RecordTooLarge], list[Chunk]]
 
 
 class Lane:
@@ -92,9 +94,9 @@ class Lane:
 
     def __init__(
         self, number: int, name: str, append: Append, lock: threading.Lock, *,
-        on_taken: Callable[[], None], on_answers: Answered,
+        on_taken: Callable[[], None], on_answers: Answered, on_large: TooLarge,
     ) -> None:  # fmt: skip
-        """`on_taken` and `on_answers` are called with the lock held, from the lane's thread."""
+        """All `on_` are called with the lock held, from the lane's thread; `on_large` gives back what is left."""
         self.number = number
         self.queue: deque[Chunk] = deque()
         self.failure: Failed | None = None
@@ -104,6 +106,7 @@ class Lane:
         self._is_stopping = False
         self._on_taken = on_taken
         self._on_answers = on_answers
+        self._on_large = on_large
         self._thread = threading.Thread(target=self._run, name=f"penstock lane {name}", daemon=True)
         self._is_started = False
 
@@ -131,7 +134,7 @@ class Lane:
     def _run(self) -> None:
         while chunks := self._take():
             try:
-                answers = self._stored(chunks)
+                answers = self._stored_without_large(chunks)
             except BaseException as error:  # Whatever it is, somebody waits for it.
                 answers = None
                 failure = Failed(error)
@@ -161,6 +164,17 @@ class Lane:
                 self._on_taken()
             return chunks
 
+    def _stored_without_large(self, chunks: list[Chunk]) -> list[tuple[Chunk, Answer]]:
+        """Records that the log has no place for are taken out of `chunks`; their neighbours are stored."""
+        try:
+            return self._stored(chunks)
+        except RecordTooLarge as error:
+            if not error.rows or self.number == DEAD_LETTERS:
+                raise
+            with self._lock:
+                chunks[:] = self._on_large(chunks, error)
+        return self._stored(chunks) if chunks else []
+
     def _stored(self, chunks: list[Chunk]) -> list[tuple[Chunk, Answer]]:
         first = chunks[0]
         together = len(chunks) > 1
@@ -182,7 +196,8 @@ class Lane:
             rows = chunk.batch.num_rows
             duplicates = min(max(appended.duplicates - before, 0), rows)
             stored_before = max(before - appended.duplicates, 0)
-            answers.append(Stored(self.number, appended.base_offset + stored_before, duplicates))
+            offsets = appended.offsets_of(stored_before, stored_before + rows - duplicates)
+            answers.append(Stored(self.number, offsets, duplicates))
             before += rows
         return answers
 

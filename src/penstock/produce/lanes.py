@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import ProducerFenced, TopicDeleted
+from penstock.errors import ProducerFenced, RecordTooLarge, TopicDeleted
+from penstock.events.encoded import Rejected, raw_of
+from penstock.log.producers import named_producer
 from penstock.produce.ack import Answer, Failed, Positions, Stored
 from penstock.produce.buffer import Buffer, Shipment
 from penstock.produce.dead_letters import DeadLetters
@@ -176,7 +178,41 @@ class Lanes:
         is_dead = number == DEAD_LETTERS
         name = self.dead_letters.name if is_dead else f"{self._topic.name}/{number}"
         append = self.dead_letters.append if is_dead else self._topic.partitions[number].append
-        return Lane(number, name, append, self._lock, on_taken=self._on_news, on_answers=self._on_answers)
+        return Lane(number, name, append, self._lock, on_taken=self._on_news, on_answers=self._on_answers,
+                    on_large=self._set_aside)  # fmt: skip
+
+    def _set_aside(self, chunks: Sequence[Chunk], error: RecordTooLarge) -> list[Chunk]:
+        """Records that are too large for the log become dead letters. Returns the chunks without them."""
+        rest, start = [], 0
+        for chunk in chunks:
+            stop = start + chunk.batch.num_rows
+            large = np.array([row - start for row in error.rows if start <= row < stop], np.int64)
+            if len(large) < stop - start:
+                rest.append(chunk)
+            if len(large):
+                self._bury(chunk, large, [error.rows[start + int(row)] for row in large], error)
+            start = stop
+        return rest
+
+    def _bury(self, chunk: Chunk, large: Positions, sizes: Sequence[int], error: RecordTooLarge) -> None:
+        """Takes rows out of a chunk and puts them on the lane of the dead letters; all of them, if they are all."""
+        raws = map(raw_of, chunk.batch.take(pa.array(large)).to_pylist())
+        letters = self.dead_letters.batch(
+            [Rejected(raw, f"expected at most {error.limit:,} bytes, found {size:,}", None, int(row))
+             for raw, size, row in zip(raws, sizes, large, strict=True)],
+            self._identity.label,
+        )  # fmt: skip
+        # Letters of other lanes may be ahead of these; then the log would take them for duplicates under the same id.
+        producer = named_producer(f"too large for {error.place}: {chunk.producer.hex()}") if chunk.producer else None
+        is_all = len(large) == chunk.batch.num_rows
+        part = chunk.part if is_all else chunk.delivery.cut_off(chunk.part, large)
+        sequences = chunk.sequences[large]
+        self._put(DEAD_LETTERS, Chunk(chunk.delivery, part, chunk.load, letters, sequences, producer, chunk.epoch))
+        if is_all:
+            self.close_load(chunk.load)
+        else:
+            kept = np.delete(np.arange(chunk.batch.num_rows), large)
+            chunk.batch, chunk.sequences = chunk.batch.take(pa.array(kept)), chunk.sequences[kept]
 
     # --- answers ---
 

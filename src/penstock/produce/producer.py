@@ -106,7 +106,7 @@ class Producer:
                 raise ProducerSettingError(topic.name, setting, expected, found)
         is_named = name is not None
         producer = new_producer() if name is None else named_producer(name)
-        spills = Path(spill_directory) if spill_directory is not None else topic.log.root / "spill"
+        spills = Path(spill_directory) if spill_directory is not None else topic.log.spill_directory
         self._counts_lines = on_full == "drop" or is_named
         self._sender = Sender(
             topic,

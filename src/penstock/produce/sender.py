@@ -18,6 +18,7 @@ import pyarrow as pa
 from penstock.errors import ForkedHandle, NotAcknowledged, ProducerClosed
 from penstock.events.encode import Encoded, encode
 from penstock.events.schema import upgrade
+from penstock.log.producers import spilled_producer
 from penstock.produce import live_senders
 from penstock.produce.ack import Failed, Positions
 from penstock.produce.buffer import Buffer, OnFull, Shipment
@@ -264,6 +265,7 @@ class Sender:
     # --- the spill ---
 
     def _put_into_spill(self, shipment: Shipment, content: Content, positions: Positions) -> None:
+        content = content._replace(producer=spilled_producer(content.producer))
         batch, sequences = content.batch, content.sequences
         rows = max(1, batch.num_rows * SPILL_FRAME_BYTES // max(batch.nbytes, 1))
         for start in range(0, batch.num_rows, rows):

@@ -1,0 +1,83 @@
+"""What can be wrong with a setting, or with a command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.errors.base import PenstockError, did_you_mean
+
+
+class SettingsError(PenstockError):
+    """Something in penstock.toml, the environment or a flag is wrong. `where` says which of them, and the line."""
+
+    def __init__(self, where: str, text: str) -> None:
+        self.where = where
+        super().__init__(text)
+
+
+class SettingsFileError(SettingsError):
+    """The settings file is missing, unreadable or not TOML."""
+
+    def __init__(self, path: Path, found: str) -> None:
+        self.path = path
+        self.found = found
+        super().__init__(
+            str(path),
+            f"settings: {path} cannot be read: {found}\n"
+            "  expected: a TOML file with sections such as [log] and [spark]\n"
+            "  mend it, or point PENSTOCK_CONFIG at another file",
+        )
+
+
+class UnknownSetting(SettingsError):
+    """Nothing has that name. A setting that is silently ignored would be worse than none."""
+
+    def __init__(self, name: str, where: str, known: Sequence[str]) -> None:
+        self.name = name
+        self.known = tuple(known)
+        super().__init__(
+            where,
+            f"settings: nothing is named {name!r}\n  {where}\n"
+            f"  known names: {', '.join(known)}{did_you_mean(name, known)}",
+        )
+
+
+class SettingValueError(SettingsError):
+    """The value is not one that the setting can have."""
+
+    def __init__(self, name: str, where: str, expected: str, found: object) -> None:
+        self.name = name
+        self.expected = expected
+        self.found = found
+        super().__init__(
+            where,
+            f"settings: {name} cannot be {found!r}\n  {where}\n  expected: {expected}\n"
+            "  every setting and its default: docs/settings.md",
+        )
+
+
+class CommandRefused(PenstockError):
+    """A command that would do harm, or cannot be done as it was given. Nothing was done."""
+
+    def __init__(self, what: str, why: str, hint: str) -> None:
+        self.what = what
+        self.why = why
+        self.hint = hint
+        super().__init__(f"penstock: {what}\n  {why}\n  {hint}")
+
+
+class DemoFailed(PenstockError):
+    """A part of the demo ended by itself."""
+
+    def __init__(self, part: str, code: int, said: str) -> None:
+        self.part = part
+        self.code = code
+        self.said = said
+        shown = "".join(f"  | {line}\n" for line in said.splitlines()) or "  it said nothing\n"
+        super().__init__(
+            f"demo: {part} ended by itself, with exit code {code}\n"
+            f"{shown}"
+            "  nothing of the demo is left running\n"
+            "  to look into it: penstock demo --keep DIR, then penstock run weblogs.py in that folder"
+        )

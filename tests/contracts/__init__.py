@@ -1,0 +1,1 @@
+"""What every implementation of an interface has to hold, run over all of them."""

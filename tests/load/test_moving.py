@@ -1,0 +1,119 @@
+"""A log moved to Kafka: the same records at the same offsets, and everything goes on where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.errors import MoveRefused
+from penstock.kafka.log import KafkaLog
+from penstock.kafka.partition import KafkaPartition
+from penstock.load.moving import move_log
+from penstock.log.folder_log import FolderLog
+from penstock.log.producers import named_producer
+from penstock.testing import ManualClock
+from tests.log.rows import SCHEMA, rows, small_topic
+from tests.services.kafka import KafkaCluster
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture
+def folder(tmp_path: Path, clock: ManualClock) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path / "log", background=False, clock=clock) as log:
+        yield log
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_767_225_600_000_000)
+
+
+@pytest.fixture
+def target(kafka: KafkaCluster) -> Iterator[KafkaLog]:
+    with KafkaLog(f"kafka://{kafka.bootstrap}", background=False) as log:
+        yield log
+
+
+def test_every_record_keeps_partition_offset_and_arrival(
+    folder: FolderLog, target: KafkaLog, clock: ManualClock
+) -> None:
+    topic = small_topic(folder, "moved", partitions=2, key="user")
+    for start in range(0, 300, 100):
+        topic.append(rows(range(start, start + 100)))
+        topic.seal(active=True)
+        clock.move(timedelta(seconds=1))
+    topic.append(rows(range(300, 350)))
+    [moved] = move_log(folder, target, pattern="moved")
+    assert (moved.records, moved.already, moved.filled) == (350, 0, 0)
+    there = target.topic("moved")
+    order = [("_partition", "ascending"), ("_offset", "ascending")]
+    assert there.slice().sort_by(order).equals(topic.slice().sort_by(order))
+    assert there.end() == topic.end()
+    topic.append(rows(range(350, 360)))
+    [again] = move_log(folder, target, pattern="moved")
+    assert (again.records, again.already) == (10, 350), "what is there is not copied again"
+
+
+def test_offsets_stay_though_retention_and_compaction_left_gaps(folder: FolderLog, target: KafkaLog) -> None:
+    topic = small_topic(folder, "gaps", key="user", compact=True, retention_bytes=20_000)
+    for start in range(0, 500, 100):
+        topic.append(rows(range(start, start + 100)))
+        topic.seal(active=True)
+    topic.compact()
+    topic.append(rows(range(500, 510)))
+    before = topic.slice()
+    assert before.num_rows < 510
+    [moved] = move_log(folder, target, pattern="gaps")
+    assert moved.filled == 510 - before.num_rows
+    assert target.topic("gaps").slice().equals(before)
+    assert target.topic("gaps").end() == {0: 510}
+
+
+def test_a_topic_with_values_in_avro_has_them_in_kafka(folder: FolderLog, target: KafkaLog) -> None:
+    topic = small_topic(folder, "moved-avro", values="avro")
+    topic.append(rows(range(100)))
+    topic.alter(schema=f"{SCHEMA}, more string")
+    topic.append(rows(range(100, 120)))
+    move_log(folder, target, pattern="moved-avro")
+    there = target.topic("moved-avro")
+    assert (there.definition.values, there.slice().equals(topic.slice())) == ("avro", True)
+    [partition] = there.partitions
+    assert isinstance(partition, KafkaPartition)
+    values = [each for found in partition._found(0, 120) for each in found.values]
+    assert {each[:2] for each in values} == {b"\xc3\x01"}
+
+
+def test_groups_and_named_producers_go_on_where_they_were(folder: FolderLog, target: KafkaLog) -> None:
+    topic = small_topic(folder, "going-on")
+    producer = named_producer("loader of going-on")
+    topic.partitions[0].append(rows(range(50)), producer=producer, sequences=np.arange(50))
+    with folder.consumer("going-on", group="readers-of-going-on", max_rows=20, auto_commit=None) as consumer:
+        consumer.poll(10)
+        consumer.commit()
+    move_log(folder, target, pattern="going-on")
+    [partition] = target.topic("going-on").partitions
+    done = partition.append(rows(range(40, 60)), producer=producer, sequences=np.arange(40, 60))
+    assert (done.count, done.duplicates) == (10, 10)
+    found: list[int] = []
+    with target.consumer("going-on", group="readers-of-going-on") as consumer:
+        while len(found) < 40 and (batches := consumer.poll(30)):
+            found += [n for each in batches for n in each.batch.column("n").to_pylist()]
+    assert found == list(range(20, 60))
+
+
+def test_a_topic_that_somebody_else_writes_to_is_refused(folder: FolderLog, target: KafkaLog) -> None:
+    topic = small_topic(folder, "disturbed")
+    topic.append(rows(range(10)))
+    move_log(folder, target, pattern="disturbed")
+    target.topic("disturbed").append(rows([99]))
+    with pytest.raises(MoveRefused, match="disturbed/0"):
+        move_log(folder, target, pattern="disturbed")
+    small_topic(folder, "other")
+    target.create("other", "something string")
+    with pytest.raises(MoveRefused, match="other columns"):
+        move_log(folder, target, pattern="other")
