@@ -1,0 +1,155 @@
+"""Consumers that share topics in Kafka: members come, go, die and are late."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from penstock.consume.consumer import Consumer
+from penstock.errors import MemberEvicted
+from penstock.kafka.log import KafkaLog
+from penstock.log.topic import Topic
+from tests.conftest import ROOT
+from tests.kafka.foreign import wait_until
+from tests.log.rows import SCHEMA, rows
+from tests.services.kafka import KafkaCluster
+
+pytestmark = pytest.mark.services
+OpenLog = Callable[..., KafkaLog]
+WITHIN_SECONDS = 40
+
+MEMBER = """
+import sys
+from penstock.log.log import Log
+consumer = Log(sys.argv[1]).consumer(sys.argv[2], group=sys.argv[2], session_timeout="6s", auto_commit=None)
+while True:
+    found = consumer.poll(0.25)
+    print(sorted(n for records in found for n in records.batch.column("n").to_pylist()), flush=True)
+"""
+
+
+def polled(consumer: Consumer, count: int, seconds: float = WITHIN_SECONDS) -> list[int]:
+    """So many records, or fewer where they do not come."""
+    found: list[int] = []
+    deadline = time.monotonic() + seconds
+    while len(found) < count and time.monotonic() < deadline:
+        found += [n for records in consumer.poll(0.5) for n in records.batch.column("n").to_pylist()]
+    return sorted(found)
+
+
+def spread(topic: Topic, numbers: range) -> None:
+    """Brings the same number of records to each partition."""
+    for partition in topic.partitions:
+        partition.append(rows(numbers[partition.number :: len(topic.partitions)]))
+
+
+def test_members_share_the_partitions_and_one_that_leaves_hands_its_own_over(open_log: OpenLog, name: str) -> None:
+    topic = open_log().create(name, SCHEMA, partitions=4)
+    spread(topic, range(40))
+    first = open_log().consumer(name, group=name)
+    assert polled(first, 40) == list(range(40))
+    with open_log().consumer(name, group=name) as second:
+        wait_until(lambda: bool(second.poll(0.1)) or bool(first.poll(0.1)) or len(second.assignment) == 2)
+        assert len(first.assignment) == 2
+        spread(topic, range(40, 80))
+        assert sorted(polled(first, 20) + polled(second, 20)) == list(range(40, 80)), "nothing comes twice"
+    spread(topic, range(80, 120))
+    assert polled(first, 40) == list(range(80, 120)), "those of the one that left go on where it was"
+    first.close()
+    assert open_log().groups.status(name).lag == 0
+
+
+def test_without_automatic_commits_only_commit_counts(open_log: OpenLog, name: str) -> None:
+    topic = open_log().create(name, SCHEMA)
+    spread(topic, range(10))
+    with open_log().consumer(name, group=name, auto_commit=None, max_rows=5) as consumer:
+        assert polled(consumer, 5) == list(range(5))
+        consumer.commit()
+        assert polled(consumer, 5) == list(range(5, 10))
+    with open_log().consumer(name, group=name, auto_commit=None) as again:
+        assert polled(again, 5) == list(range(5, 10)), "what was polled after the commit comes again"
+
+
+def test_a_member_that_takes_too_long_is_told_so_and_joins_again(open_log: OpenLog, name: str) -> None:
+    topic = open_log().create(name, SCHEMA)
+    spread(topic, range(10))
+    with open_log().consumer(name, group=name, auto_commit=None, processing_timeout="500ms", max_rows=5) as slow:
+        assert polled(slow, 5) == list(range(5))
+        slow.commit()
+        assert polled(slow, 5) == list(range(5, 10))
+        wait_until(lambda: slow.stats.evictions == 1)
+        with open_log().consumer(name, group=name) as other:
+            assert polled(other, 5) == list(range(5, 10)), "another has its partition by now"
+            for _ in range(2):
+                with pytest.raises(MemberEvicted, match=r"it did not poll for 0\.5 seconds"):
+                    slow.commit()
+        spread(topic, range(10, 15))
+        assert polled(slow, 5) == list(range(10, 15))
+        slow.commit()
+    assert open_log().groups.status(name).lag == 0
+
+
+def test_a_topic_made_later_is_found_by_its_pattern_without_its_dead_letters(open_log: OpenLog, name: str) -> None:
+    log = open_log()
+    with open_log().consumer(f"{name}*", group=name) as consumer:
+        assert consumer.poll(0.5) == []
+        began = time.monotonic()
+        spread(log.create(f"{name}.one", SCHEMA), range(5))
+        spread(log.create(f"{name}.dead", SCHEMA), range(100, 105))
+        assert polled(consumer, 5) == list(range(5))
+        spread(log.create(f"{name}.two", SCHEMA), range(5, 10))
+        assert polled(consumer, 5) == list(range(5, 10))
+        assert time.monotonic() - began < 30
+        assert {topic for topic, _ in consumer.assignment} == {f"{name}.one", f"{name}.two"}
+
+
+def test_what_a_killed_and_a_frozen_member_did_not_commit_comes_to_another(
+    kafka: KafkaCluster, open_log: OpenLog, name: str
+) -> None:
+    log = open_log()
+    topic = log.create(name, SCHEMA, partitions=2)
+    with member(kafka, name) as killed, member(kafka, name) as frozen:
+        wait_until(lambda: name in log.groups.names() and [*owned(log, name)] == [1, 1])
+        spread(topic, range(10))
+        assert sorted(read(killed) + read(frozen)) == list(range(10))
+        killed.kill()
+        os.kill(frozen.pid, signal.SIGSTOP)
+        with open_log().consumer(name, group=name) as other:
+            assert polled(other, 10) == list(range(10))
+            spread(topic, range(10, 20))
+            assert polled(other, 10) == list(range(10, 20))
+            os.kill(frozen.pid, signal.SIGCONT)
+            assert frozen.stdout is not None
+            said = [json.loads(frozen.stdout.readline()) for _ in range(4)]
+            assert [n for numbers in said for n in numbers if n >= 10] == [], "that is not its own any more"
+
+
+def owned(log: KafkaLog, group: str) -> list[int]:
+    return [each.partitions for each in log.groups.status(group).members]
+
+
+def read(member: subprocess.Popen[str]) -> list[int]:
+    """What a member gets next."""
+    assert member.stdout is not None
+    while not (found := json.loads(member.stdout.readline())):
+        continue
+    return [int(n) for n in found]
+
+
+@contextmanager
+def member(cluster: KafkaCluster, topic: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that is a member of the group of the topic's name, and commits nothing."""
+    command = [sys.executable, "-c", MEMBER, f"kafka://{cluster.bootstrap}", topic]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

@@ -1,0 +1,269 @@
+"""Real Kafka brokers for the tests of this process: KRaft in combined mode, on loopback, in a temporary folder.
+
+The jars come from Maven Central, once: `make test-tools` puts them into the virtual environment.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from cryptography.hazmat.primitives import serialization
+
+from penstock.java import require_java
+from tests.services.process import Service, free_ports
+
+POM = Path(__file__).with_name("kafka.pom.xml")
+VERSION = re.findall("<version>(4[^<]+)</version>", POM.read_text())[0]
+JARS = Path(sys.prefix) / f"kafka-{VERSION}"
+"""Where `make test-tools` puts the jars."""
+
+# A broker that nobody optimises for: small, and silent unless something is wrong.
+JAVA_OPTIONS = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true")
+LOGGING = """\
+status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{HH:mm:ss.SSS} %p %c: %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+"""
+STARTED_WITHIN_SECONDS = 90
+MECHANISM = "SCRAM-SHA-256"
+CLUSTER_ID = "penstock-for-its-tests"
+
+
+class KafkaCluster:
+    """Kafka brokers, numbered from 1, that can be killed and started again with what they had stored.
+
+    With `secured` each has a second listener, which speaks only TLS and wants `username` and `password`.
+    A topic is kept by all brokers (three: two must have a record before it is acknowledged) unless it says otherwise.
+    """
+
+    username = "penstock"
+
+    def __init__(self, folder: Path, *, brokers: int = 1, secured: bool = False, jars: Path = JARS) -> None:
+        assert brokers in (1, 3), f"a cluster has one broker or three, not {brokers}"
+        self.brokers = range(1, brokers + 1)
+        self.password = secrets.token_hex(12)
+        self.ca_file = folder / "ca.pem"
+        self._folder = folder
+        self._jars = jars
+        self._is_secured = secured
+        self._running: dict[int, Service] = {}
+        ports = iter(free_ports(3 * brokers))
+        self._ports = {
+            name: {each: next(ports) for each in self.brokers} for name in ("PLAIN", "CONTROLLER", "SECURED")
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of the plain listeners."""
+        return self._addresses("PLAIN")
+
+    @property
+    def secured_bootstrap(self) -> str:
+        """The addresses of the listeners with TLS and a password."""
+        assert self._is_secured, "KafkaCluster(..., secured=True) has such listeners"
+        return self._addresses("SECURED")
+
+    def client(self) -> dict[str, Any]:
+        """What a client of confluent-kafka is configured with."""
+        return {"bootstrap.servers": self.bootstrap}
+
+    def secured_client(self) -> dict[str, Any]:
+        """What a client of the secured listeners is configured with."""
+        return {
+            "bootstrap.servers": self.secured_bootstrap,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.ca_file),
+            "sasl.mechanism": MECHANISM,
+            "sasl.username": self.username,
+            "sasl.password": self.password,
+        }
+
+    def start(self) -> None:
+        """Formats what is not formatted yet, starts all brokers and waits until every one of them answers."""
+        self._write_files()
+        self._format()
+        for broker in self.brokers:
+            self._launch(broker)
+        for broker in self.brokers:
+            self._wait_for(broker)
+
+    def stop(self) -> None:
+        """Ends all brokers at once. What they stored stays in the folder."""
+        for service in self._running.values():
+            service.kill()
+        self._running.clear()
+
+    def kill(self, broker: int) -> None:
+        """SIGKILL, without a moment to hand anything over."""
+        self._running.pop(broker).kill()
+
+    def end(self, broker: int) -> None:
+        """An orderly end: the broker hands over what it leads first."""
+        self._running.pop(broker).end()
+
+    def restart(self, broker: int) -> None:
+        """Starts a broker that was killed (one that runs ends first), and waits until it and its neighbours agree."""
+        if broker in self._running:
+            self.end(broker)
+        self._launch(broker)
+        self._wait_for(broker)
+
+    def _addresses(self, listener: str) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports[listener].values())
+
+    def _launch(self, broker: int) -> None:
+        command = self._java("kafka.Kafka", str(self._properties(broker)))
+        self._running[broker] = Service(f"Kafka broker {broker}", command, self._folder / f"broker-{broker}.log", {})
+
+    def _wait_for(self, broker: int) -> None:
+        """Until the broker knows all brokers that run and the one that leads them, and they know it."""
+        service = self._running[broker]
+        address = f"127.0.0.1:{self._ports['PLAIN'][broker]}"
+        admin = AdminClient({"bootstrap.servers": address, "reconnect.backoff.max.ms": 200, "log_level": 0})
+        deadline = time.monotonic() + STARTED_WITHIN_SECONDS
+        while not self._is_joined(admin):
+            assert service.is_running, service.said()
+            assert time.monotonic() < deadline, f"not ready after {STARTED_WITHIN_SECONDS} s; {service.said()}"
+
+    def _is_joined(self, admin: AdminClient) -> bool:
+        try:
+            known = admin.list_topics(timeout=1)
+        except KafkaException:
+            return False
+        return set(known.brokers) == set(self._running) and known.controller_id in known.brokers
+
+    def _format(self) -> None:
+        """Gives each broker its storage; a folder that has one keeps it."""
+        arguments = ["format", "--ignore-formatted", "--cluster-id", CLUSTER_ID]
+        if self._is_secured:
+            arguments += ["--add-scram", f"{MECHANISM}=[name={self.username},password={self.password}]"]
+        started = [
+            subprocess.Popen(
+                self._java("kafka.tools.StorageTool", *arguments, "--config", str(self._properties(broker))),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for broker in self.brokers
+        ]
+        for process in started:
+            said, _ = process.communicate(timeout=STARTED_WITHIN_SECONDS)
+            assert process.returncode == 0, said
+
+    def _java(self, main: str, *arguments: str) -> list[str]:
+        logging = f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}"
+        return [str(require_java()), *JAVA_OPTIONS, logging, "-cp", f"{self._jars}/*", main, *arguments]
+
+    def _properties(self, broker: int) -> Path:
+        return self._folder / f"broker-{broker}.properties"
+
+    def _write_files(self) -> None:
+        (self._folder / "log4j2.properties").write_text(LOGGING)
+        if self._is_secured:
+            self._write_certificates()
+        for broker in self.brokers:
+            lines = [f"{name}={value}\n" for name, value in self._settings(broker).items()]
+            self._properties(broker).write_text("".join(lines))
+
+    def _settings(self, broker: int) -> dict[str, str]:
+        count = len(self.brokers)
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(broker),
+            "log.dirs": str(self._folder / f"broker-{broker}"),
+            "controller.quorum.voters": ",".join(
+                f"{each}@127.0.0.1:{self._ports['CONTROLLER'][each]}" for each in self.brokers
+            ),
+            **self._listeners(broker),
+            **(self._security() if self._is_secured else {}),
+            "default.replication.factor": str(count),
+            "offsets.topic.replication.factor": str(count),
+            "transaction.state.log.replication.factor": str(count),
+            "share.coordinator.state.topic.replication.factor": str(count),
+            "min.insync.replicas": str(min(count, 2)),
+            "transaction.state.log.min.isr": str(min(count, 2)),
+            "share.coordinator.state.topic.min.isr": str(min(count, 2)),
+            # A topic that nobody made is a mistake of the test.
+            "auto.create.topics.enable": "false",
+            # Fewer pieces of the brokers' own topics, and no waiting for members or brokers that do not come.
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.num.partitions": "4",
+            "group.initial.rebalance.delay.ms": "0",
+            "broker.session.timeout.ms": "6000",
+            "broker.heartbeat.interval.ms": "1000",
+        }
+
+    def _listeners(self, broker: int) -> dict[str, str]:
+        protocols = {"PLAIN": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"} | (
+            {"SECURED": "SASL_SSL"} if self._is_secured else {}
+        )
+        addresses = {name: f"{name}://127.0.0.1:{self._ports[name][broker]}" for name in protocols}
+        return {
+            "listeners": ",".join(addresses.values()),
+            "advertised.listeners": ",".join(address for name, address in addresses.items() if name != "CONTROLLER"),
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAIN",
+        }
+
+    def _security(self) -> dict[str, str]:
+        login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        return {
+            "listener.name.secured.sasl.enabled.mechanisms": MECHANISM,
+            f"listener.name.secured.{MECHANISM.lower()}.sasl.jaas.config": login,
+            "listener.name.secured.ssl.keystore.type": "PEM",
+            "listener.name.secured.ssl.keystore.location": str(self._folder / "broker.pem"),
+        }
+
+    def _write_certificates(self) -> None:
+        """An authority of this cluster's own, and one certificate of it for all brokers."""
+        authority = trustme.CA()
+        certificate = authority.issue_cert("127.0.0.1")
+        authority.cert_pem.write_to_path(self.ca_file)
+        # Kafka reads only this form of a key.
+        key = serialization.load_pem_private_key(certificate.private_key_pem.bytes(), None).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        chain = b"".join(each.bytes() for each in certificate.cert_chain_pems)
+        (self._folder / "broker.pem").write_bytes(key + chain)
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaCluster]:
+    """One broker, with a secured listener too. The test is skipped without its jars; it carries the mark `services`."""
+    yield from running(brokers=1, secured=True)
+
+
+@pytest.fixture(scope="session")
+def kafka3() -> Iterator[KafkaCluster]:
+    """Three brokers. The test is skipped without their jars; it carries the mark `services`."""
+    yield from running(brokers=3)
+
+
+def running(*, brokers: int, secured: bool = False) -> Iterator[KafkaCluster]:
+    """A cluster in a temporary folder, up to the end of the iteration."""
+    if not JARS.is_dir():
+        pytest.skip(f"no Kafka {VERSION} here: make test-tools gets it, with mvn and Maven Central (apt install maven)")
+    with tempfile.TemporaryDirectory(prefix="penstock-kafka-") as folder:
+        cluster = KafkaCluster(Path(folder), brokers=brokers, secured=secured)
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.stop()
