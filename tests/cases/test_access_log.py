@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from penstock import Pipeline, agg
+from penstock.log.folder_log import FolderLog
 from penstock.log.late import late_events
-from penstock.log.log import Log
 from penstock.modes.stream import run_stream
 from penstock.modes.topics import make_topics
 from penstock.produce.producer import Producer
@@ -117,7 +117,7 @@ def batch(lab: Lab) -> Rows:
 def test_a_malformed_line_is_a_dead_letter(lines: list[str], tmp_path: Path) -> None:
     malformed = [line.encode() for line in lines if parsed(line) is None]
     assert len(malformed) == 1
-    log = Log(tmp_path, background=False)
+    log = FolderLog(tmp_path, background=False)
     access = make_topics(weblogs(), log)["access"]
     with Producer(access) as producer:
         producer.send(malformed[0])

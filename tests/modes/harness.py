@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
 from penstock.modes.batch import run_batch
 from penstock.modes.engine import Engine, open_engine
 from penstock.modes.replays import run_kappa
@@ -41,8 +40,8 @@ class Lab:
         self.folder = folder
         self.pipeline = pipeline
         self.spark = spark
-        self.log = Log(folder / "log", background=False)
-        self.topics = make_topics(pipeline, self.log)
+        self.log = FolderLog(folder / "log", background=False)
+        self.topics = {name: self.log.topic(name) for name in make_topics(pipeline, self.log)}
         self._new_url = new_url
         self._runs = 0
         self._compiled = compiled
@@ -55,7 +54,7 @@ class Lab:
 
     def append(self, topic: str, rows: Sequence[Mapping[str, Any]], arrived: Sequence[int] | None = None) -> None:
         """Adds events; `arrived` in microseconds says when each came, else they come now."""
-        target: Topic = self.topics[topic]
+        target = self.topics[topic]
         table = pa.Table.from_pylist([dict(row) for row in rows], schema=target.schema)
         stamps = None if arrived is None else pa.array(arrived, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
         target.append(table, arrived=stamps)

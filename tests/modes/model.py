@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from penstock.log.cut import Offsets
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
+from penstock.log.partition import Offsets
 from penstock.modes.engine import Engine, connected_sets
 from penstock.pipeline.definition import ViewSpec
 from penstock.pipeline.pipeline import Pipeline
@@ -291,7 +291,7 @@ def schema_of(columns: Columns) -> pa.Schema:
 
 
 @contextmanager
-def open_model(folder: Path, log: Log, kept: Sequence[Kept]) -> Iterator[tuple[Engine, Store]]:
+def open_model(folder: Path, log: FolderLog, kept: Sequence[Kept]) -> Iterator[tuple[Engine, Store]]:
     """An engine over a new database."""
     unused: Any = None
     views = compiled(kept)
@@ -300,7 +300,9 @@ def open_model(folder: Path, log: Log, kept: Sequence[Kept]) -> Iterator[tuple[E
         yield Engine(Pipeline("model"), log, store, unused, owner, sets), store
 
 
-def expected(kept: Sequence[Kept], topics: Mapping[str, Topic], until: Mapping[str, Offsets]) -> dict[str, list[Row]]:
+def expected(
+    kept: Sequence[Kept], topics: Mapping[str, FolderTopic], until: Mapping[str, Offsets]
+) -> dict[str, list[Row]]:
     """What the views hold after these records, however they are kept."""
     records = {name: topic.slice(None, until[name]).to_pylist() for name, topic in topics.items()}
     timely = {name: [row for row in rows if not row["_late"]] for name, rows in records.items()}

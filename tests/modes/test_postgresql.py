@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +18,7 @@ from pyspark.sql import functions as sf
 
 from penstock import Pipeline
 from penstock.errors import StoreUnavailable
+from penstock.log.folder_topic import FolderTopic
 from penstock.modes import patience
 from penstock.modes.running import RunningSet, StepReport
 from penstock.modes.stream import run_stream
@@ -134,6 +136,35 @@ def test_a_server_that_stays_away_ends_the_run_and_the_next_one_goes_on(
     run(lab, url, lambda step: None)
 
 
+def test_a_log_that_keeps_a_step_waiting_costs_no_transaction(
+    lab: Lab, postgresql: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As brokers do while a leader is elected. A transaction in which nothing goes on is ended by the server."""
+    lease = timedelta(seconds=1)
+    monkeypatch.setattr("tests.modes.harness.open_store", partial(open_store, lease=lease))
+    monkeypatch.setattr(patience, "GIVE_UP_SECONDS", 0.0)
+    monkeypatch.setattr("penstock.upkeep.slices.SMALL_ROWS", 0)
+    asked: list[str] = []
+    # Late records are counted by those who read them, so the log is asked for the clock alone.
+    for name in ("latest_arrival", "count_late"):
+        monkeypatch.setattr(FolderTopic, name, slowly(name, lease.total_seconds(), asked))
+    assert run(lab, postgresql.new_database(), lambda step: None) == []
+    assert {*asked} == {"latest_arrival"}
+
+
+def slowly(name: str, seconds: float, asked: list[str]) -> Callable[..., int]:
+    """A method of a topic that takes its time, and notes that it was asked."""
+    real = getattr(FolderTopic, name)
+
+    def answer(*arguments: Any) -> int:
+        asked.append(name)
+        time.sleep(seconds)
+        found: int = real(*arguments)
+        return found
+
+    return answer
+
+
 @pytest.mark.parametrize("is_sent", [True, False])
 def test_a_commit_whose_answer_is_lost_counts_nothing_twice(lab: Lab, postgresql: Server, is_sent: bool) -> None:
     with proxy(postgresql.port, is_sent=is_sent) as (port, arm):
@@ -165,7 +196,7 @@ def proxy(port: int, *, is_sent: bool) -> Iterator[tuple[int, Callable[[], None]
     def forward(client: socket.socket, server: socket.socket) -> None:
         has_fence = False
         while data := _received(client):
-            has_fence = has_fence or b"UPDATE _penstock_generations" in data
+            has_fence = has_fence or b'UPDATE "_penstock_generations"' in data
             if b"COMMIT" in data and has_fence and armed.is_set():
                 armed.clear()
                 client.close()  # Nobody hears the answer.

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, event, example, given, reject, settings
 from pyspark.sql import SparkSession
 
 from penstock import Pipeline
-from penstock.log.cut import Offsets
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
+from penstock.log.partition import Offsets
 from penstock.modes import running as running_module
 from penstock.modes.batch import run_batch
 from penstock.modes.beside import build
@@ -48,7 +48,7 @@ def moving(how: How) -> Case:
     )
 
 
-OpenEngine = Callable[[Path, Log, Sequence[Kept]], AbstractContextManager[tuple[Engine, Store]]]
+OpenEngine = Callable[[Path, FolderLog, Sequence[Kept]], AbstractContextManager[tuple[Engine, Store]]]
 """Opens an engine over views and a log, in a folder."""
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -80,7 +80,7 @@ def test_spark_agrees_with_the_model(case: Case, spark: SparkSession) -> None:
     """A sample of the same: the functions are analysed, planned and computed by Spark, and kept as the plans allow."""
 
     @contextmanager
-    def with_spark(folder: Path, log: Log, kept: Sequence[Kept]) -> Iterator[tuple[Engine, Store]]:
+    def with_spark(folder: Path, log: FolderLog, kept: Sequence[Kept]) -> Iterator[tuple[Engine, Store]]:
         app = in_sql(kept)
         views, problems = try_compile(app, spark)
         if problems:
@@ -169,9 +169,9 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def recorded(folder: Path, case: Case) -> tuple[Log, dict[str, Topic]]:
+def recorded(folder: Path, case: Case) -> tuple[FolderLog, dict[str, FolderTopic]]:
     """A log that holds the records of a case, as they came."""
-    log = Log(folder / "log", background=False)
+    log = FolderLog(folder / "log", background=False)
     topics = {
         name: log.create(name, DDL, key="k", event_time="time", lateness=LATENESS, partitions=2, durability="os")
         for name in TOPICS
@@ -198,7 +198,7 @@ def cuts(case: Case, ends: Mapping[str, Offsets]) -> list[dict[str, Offsets]]:
 
 
 def meant(
-    case: Case, views: Sequence[CompiledView], topics: Mapping[str, Topic], until: Mapping[str, Offsets]
+    case: Case, views: Sequence[CompiledView], topics: Mapping[str, FolderTopic], until: Mapping[str, Offsets]
 ) -> dict[str, list[Any]]:
     names = {view.name for view in views}
     return {

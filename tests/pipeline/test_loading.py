@@ -25,6 +25,7 @@ def _clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test in a folder of its own, with what it imports forgotten at its end."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "app", raising=False)  # Of a test before, in the same process.
     before = set(sys.modules)
     yield
     for name, module in list(sys.modules.items()):

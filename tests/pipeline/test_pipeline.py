@@ -142,6 +142,7 @@ def fields(error: DefinitionError) -> tuple[str, str, str]:
         (DDL, {"retention_bytes": 1.5}, "retention_bytes", "a whole number"),
         (DDL, {"compact": True}, "compact", "a key to compact by"),
         (DDL, {"durability": "tape"}, "durability", '"disk" or "os"'),
+        (DDL, {"values": "xml"}, "values", '"json" or "avro"'),
     ],
 )
 def test_a_topic_that_cannot_be_is_refused_at_once(ddl: str, options: dict[str, Any], setting: str, text: str) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.events.encode import encode
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from tests.log.rows import START_US
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def records(numbers: Sequence[int], *, time_us: int = START_US) -> pa.RecordBatc
     return encoded.batch
 
 
-def many_kinds(log: Log, name: str = "events", **settings: Any) -> Topic:
+def many_kinds(log: FolderLog, name: str = "events", **settings: Any) -> FolderTopic:
     """An empty topic with all those columns."""
     return log.create(name, SCHEMA, **{"event_time": "time", "lateness": "10s", "partitions": 2, **settings})
 
@@ -43,7 +43,7 @@ def by_place(frame: DataFrame | pa.Table) -> list[dict[str, Any]]:
     return _comparable(table.sort_by([("_partition", "ascending"), ("_offset", "ascending")]).to_pylist())
 
 
-def in_the_log(topic: Topic, **asked: Any) -> list[dict[str, Any]]:
+def in_the_log(topic: FolderTopic, **asked: Any) -> list[dict[str, Any]]:
     """The same, as the log itself reads them."""
     return _comparable(
         [

@@ -45,7 +45,8 @@ def test_settings_by_sparks_own_names_win() -> None:
 def test_every_name_is_one_that_spark_knows(spark: SparkSession) -> None:
     jvm: Any = spark.sparkContext._jvm
     entries = jvm.org.apache.spark.internal.config.ConfigEntry
-    names = set(configuration(SparkSettings())) - NOT_LISTED - {"spark.master"}
+    cluster = SparkSettings(master="spark://cluster:7077", secret="known")
+    names = {*configuration(SparkSettings()), *configuration(cluster)} - NOT_LISTED - {"spark.master"}
     assert {name for name in names if entries.findEntry(name) is None} == set()
 
 

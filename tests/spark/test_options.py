@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import LogUrlError, SourceOptionError, TimeRangeError
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.spark.options import SourceOptions, as_options
 from tests.log.rows import rows, small_topic
 
 
 def test_a_relative_log_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert SourceOptions.parse({"log": "dir:./data", "topic": "events"}).log == tmp_path / "data"
-    assert SourceOptions.parse({"log": "data", "topic": "events"}).log == tmp_path / "data"
+    assert SourceOptions.parse({"log": "dir:./data", "topic": "events"}).log == f"dir:{tmp_path / 'data'}"
+    assert SourceOptions.parse({"log": "data", "topic": "events"}).log == f"dir:{tmp_path / 'data'}"
 
 
 def test_names_of_options_have_no_case() -> None:
@@ -67,7 +67,7 @@ def test_a_batch_and_a_stream_refuse_each_others_options() -> None:
 
 
 def test_offsets_may_be_a_word_a_number_a_time_or_one_for_each_partition(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         topic = small_topic(log, partitions=2)
         topic.partitions[0].append(rows(range(5)))
         topic.partitions[1].append(rows(range(3)))

@@ -16,8 +16,8 @@ import pytest
 from penstock.clock import HOUR_US
 from penstock.errors import CorruptionError, OffsetOutOfRange, TopicDefinitionError, UnknownColumn
 from penstock.log.definition import OWN_COLUMNS
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from penstock.spark import sealed as spark_sealed
 from penstock.spark.read import BATCH_ROWS, LOCAL_BYTES
 from penstock.testing import ManualClock
@@ -36,12 +36,12 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
-    with Log(tmp_path / "log", background=False, clock=clock) as opened:
+def log(tmp_path: Path, clock: ManualClock) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path / "log", background=False, clock=clock) as opened:
         yield opened
 
 
-def half_sealed(log: Log, clock: ManualClock) -> Topic:
+def half_sealed(log: FolderLog, clock: ManualClock) -> FolderTopic:
     """Two partitions of 200 records, 20 an hour by both clocks, in four sealed segments each and a hot tail."""
     topic = many_kinds(log, segment_bytes=1 << 20)
     for hour in range(10):
@@ -64,7 +64,7 @@ def jobs_started(spark: SparkSession) -> int:
 # --- what is in it ---
 
 
-def test_every_record_is_there_in_every_kind_of_column(spark: SparkSession, log: Log, clock: ManualClock) -> None:
+def test_every_record_is_there_in_every_kind_of_column(spark: SparkSession, log: FolderLog, clock: ManualClock) -> None:
     topic = half_sealed(log, clock)
     expected = in_the_log(topic)
     assert len(expected) == 400
@@ -74,7 +74,7 @@ def test_every_record_is_there_in_every_kind_of_column(spark: SparkSession, log:
     assert by_place(large) == expected
 
 
-def test_the_schema_does_not_depend_on_where_records_are(spark: SparkSession, log: Log) -> None:
+def test_the_schema_does_not_depend_on_where_records_are(spark: SparkSession, log: FolderLog) -> None:
     topic = many_kinds(log)
     schemas = [topic.read(spark).schema]
     topic.append(records(range(20)))
@@ -89,7 +89,7 @@ def test_the_schema_does_not_depend_on_where_records_are(spark: SparkSession, lo
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_borders_are_exact(spark: SparkSession, log: Log, clock: ManualClock, seed: int) -> None:
+def test_borders_are_exact(spark: SparkSession, log: FolderLog, clock: ManualClock, seed: int) -> None:
     topic = half_sealed(log, clock)
     everything = in_the_log(topic)
     choice = random.Random(seed)
@@ -124,7 +124,7 @@ def test_borders_are_exact(spark: SparkSession, log: Log, clock: ManualClock, se
         assert [row["_offset"] for row in found] == expected, asked
 
 
-def test_a_frame_is_a_snapshot(spark: SparkSession, log: Log) -> None:
+def test_a_frame_is_a_snapshot(spark: SparkSession, log: FolderLog) -> None:
     topic = small_topic(log)
     topic.append(rows(range(50)))
     small, large = topic.read(spark), topic.read(spark, small_rows=0)
@@ -133,7 +133,7 @@ def test_a_frame_is_a_snapshot(spark: SparkSession, log: Log) -> None:
     assert (small.count(), large.count(), topic.read(spark).count()) == (50, 50, 60)
 
 
-def test_only_the_columns_asked_for_are_there(spark: SparkSession, log: Log, clock: ManualClock) -> None:
+def test_only_the_columns_asked_for_are_there(spark: SparkSession, log: FolderLog, clock: ManualClock) -> None:
     topic = half_sealed(log, clock)
     frame = topic.read(spark, columns=["word", "n", "_offset"], event_time=(START_US, None))
     assert frame.columns == ["word", "n", *OWN_COLUMNS]
@@ -141,7 +141,7 @@ def test_only_the_columns_asked_for_are_there(spark: SparkSession, log: Log, clo
 
 
 def test_sealed_files_are_read_by_spark_itself_and_only_what_a_query_needs(
-    spark: SparkSession, log: Log, clock: ManualClock
+    spark: SparkSession, log: FolderLog, clock: ManualClock
 ) -> None:
     topic = half_sealed(log, clock)
     topic.seal(active=True)
@@ -155,7 +155,9 @@ def test_sealed_files_are_read_by_spark_itself_and_only_what_a_query_needs(
     assert len(topic.read(spark, arrived=(START_US + 6 * HOUR_US, None)).inputFiles()) == 4
 
 
-def test_a_stray_event_does_not_make_a_slice_read_everything(spark: SparkSession, log: Log, clock: ManualClock) -> None:
+def test_a_stray_event_does_not_make_a_slice_read_everything(
+    spark: SparkSession, log: FolderLog, clock: ManualClock
+) -> None:
     topic = small_topic(log, segment_bytes=1 << 20)
     for hour in range(6):
         batch = rows([*range(20), -(10**9), 10**9], time_us=START_US + hour * HOUR_US)
@@ -169,7 +171,7 @@ def test_a_stray_event_does_not_make_a_slice_read_everything(spark: SparkSession
 # --- without a job ---
 
 
-def test_a_small_hot_slice_starts_no_job_and_no_worker(spark: SparkSession, log: Log) -> None:
+def test_a_small_hot_slice_starts_no_job_and_no_worker(spark: SparkSession, log: FolderLog) -> None:
     topic = small_topic(log, segment_bytes=1 << 20)
     topic.append(rows(range(100)))
     topic.seal(active=True)
@@ -183,7 +185,7 @@ def test_a_small_hot_slice_starts_no_job_and_no_worker(spark: SparkSession, log:
     assert jobs_started(spark) == before
 
 
-def test_a_larger_hot_slice_is_cut_into_tasks_without_a_job(spark: SparkSession, log: Log) -> None:
+def test_a_larger_hot_slice_is_cut_into_tasks_without_a_job(spark: SparkSession, log: FolderLog) -> None:
     topic = small_topic(log, segment_bytes=1 << 20)
     topic.append(rows(range(60_000)))
     before = jobs_started(spark), spark.conf.get(BATCH_ROWS), spark.conf.get(LOCAL_BYTES)
@@ -194,7 +196,7 @@ def test_a_larger_hot_slice_is_cut_into_tasks_without_a_job(spark: SparkSession,
     assert frame.selectExpr("sum(n)", "count(*)").first() == (sum(range(60_000)), 60_000)
 
 
-def test_planning_starts_no_job_however_many_files_there_are(spark: SparkSession, log: Log) -> None:
+def test_planning_starts_no_job_however_many_files_there_are(spark: SparkSession, log: FolderLog) -> None:
     topic = small_topic(log, segment_bytes=1 << 20)
     for start in range(0, 80, 2):
         topic.append(rows(range(start, start + 2)))
@@ -212,7 +214,7 @@ def test_planning_starts_no_job_however_many_files_there_are(spark: SparkSession
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
-def test_late_is_the_same_wherever_it_is_computed(spark: SparkSession, log: Log, kind: str, zone: str) -> None:
+def test_late_is_the_same_wherever_it_is_computed(spark: SparkSession, log: FolderLog, kind: str, zone: str) -> None:
     """Around the hour that New York has twice, and around the one that it does not have."""
     topic = log.create("events", f"time {kind}", event_time="time", lateness="1h 2s")
     limit_us = 3_602_000_000
@@ -241,7 +243,7 @@ def test_late_is_the_same_wherever_it_is_computed(spark: SparkSession, log: Log,
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def test_without_event_time_nothing_is_late(spark: SparkSession, log: Log) -> None:
+def test_without_event_time_nothing_is_late(spark: SparkSession, log: FolderLog) -> None:
     topic = log.create("plain", "n bigint")
     topic.append(pa.record_batch({"n": [1, 2]}))
     topic.seal(active=True)
@@ -253,7 +255,7 @@ def test_without_event_time_nothing_is_late(spark: SparkSession, log: Log) -> No
 # --- segments from before ---
 
 
-def test_old_segments_are_read_with_the_columns_of_today(spark: SparkSession, log: Log) -> None:
+def test_old_segments_are_read_with_the_columns_of_today(spark: SparkSession, log: FolderLog) -> None:
     versions = [
         "i int, f float, d decimal(5,2), t tinyint, s struct<a: int>, l array<smallint>, m map<string, int>",
         """i bigint, f double, d decimal(12,4), t decimal(10,2), s struct<a: bigint, b: string>, l array<int>,
@@ -286,7 +288,7 @@ def test_old_segments_are_read_with_the_columns_of_today(spark: SparkSession, lo
     assert topic.read(spark, until={0: 1}).selectExpr("s.c", "s IS NULL").first() == (None, False)
 
 
-def test_the_year_one_can_be_read(spark: SparkSession, log: Log) -> None:
+def test_the_year_one_can_be_read(spark: SparkSession, log: FolderLog) -> None:
     topic = log.create("events", "time timestamp, day date, wall timestamp_ntz", event_time="time")
     long_ago = -62_135_596_800_000_000
     batch = pa.RecordBatch.from_arrays(
@@ -307,7 +309,7 @@ def test_the_year_one_can_be_read(spark: SparkSession, log: Log) -> None:
 
 
 def test_what_retention_removed_is_told_unless_nobody_asked_for_it(
-    spark: SparkSession, log: Log, clock: ManualClock
+    spark: SparkSession, log: FolderLog, clock: ManualClock
 ) -> None:
     topic = small_topic(log, segment_bytes=1 << 20, retention_age="1h")
     topic.append(rows(range(10)))
@@ -323,7 +325,7 @@ def test_what_retention_removed_is_told_unless_nobody_asked_for_it(
         topic.read(spark, start={0: 25})
 
 
-def test_a_damaged_file_is_found_before_spark_sees_it(spark: SparkSession, log: Log) -> None:
+def test_a_damaged_file_is_found_before_spark_sees_it(spark: SparkSession, log: FolderLog) -> None:
     topic = small_topic(log, segment_bytes=1 << 20)
     topic.append(rows(range(1000)))
     topic.seal(active=True)
@@ -336,7 +338,7 @@ def test_a_damaged_file_is_found_before_spark_sees_it(spark: SparkSession, log: 
 
 
 def test_the_path_of_a_log_may_hold_any_character(spark: SparkSession, tmp_path: Path) -> None:
-    with Log(tmp_path / "we ird [x]{y,z} 100% #*?:=ö", background=False) as log:
+    with FolderLog(tmp_path / "we ird [x]{y,z} 100% #*?:=ö", background=False) as log:
         topic = small_topic(log, segment_bytes=1 << 20)
         topic.append(rows(range(10)))
         topic.seal(active=True)
@@ -345,7 +347,7 @@ def test_the_path_of_a_log_may_hold_any_character(spark: SparkSession, tmp_path:
         assert topic.read(spark, small_rows=0).count() == 20
 
 
-def test_a_column_that_is_not_there_is_told(spark: SparkSession, log: Log) -> None:
+def test_a_column_that_is_not_there_is_told(spark: SparkSession, log: FolderLog) -> None:
     topic = small_topic(log)
     with pytest.raises(UnknownColumn, match="did you mean 'user'"):
         topic.read(spark, columns=["usr"])

@@ -20,7 +20,7 @@ from penstock.errors import (
     UnknownTopic,
 )
 from penstock.log.definition import OWN_COLUMNS
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.spark.source import PenstockDataSource, Task
 from tests.log.rows import START_US, rows, small_topic
 from tests.spark.spark_rows import by_place, in_the_log, many_kinds, records
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with Log(tmp_path / "log", background=False) as opened:
+def log(tmp_path: Path) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path / "log", background=False) as opened:
         yield opened
 
 
-def options_of(log: Log, **more: object) -> dict[str, str]:
+def options_of(log: FolderLog, **more: object) -> dict[str, str]:
     return {"log": f"dir:{log.root}", "topic": "events", **{name: str(value) for name, value in more.items()}}
 
 
-def read_here(log: Log, **more: object) -> pa.Table:
+def read_here(log: FolderLog, **more: object) -> pa.Table:
     """What the source would give Spark, read in this process without it."""
     source = PenstockDataSource(options_of(log, **more))
     reader = source.reader(source.schema())
     return pa.Table.from_batches(batch for task in reader.partitions() for batch in reader.read(task))
 
 
-def big_topic(log: Log, **settings: Any) -> None:
+def big_topic(log: FolderLog, **settings: Any) -> None:
     """Enough bytes for several tasks: 2,400 records of 10 kB over three partitions."""
     topic = log.create("events", "n bigint, text string", partitions=3, **settings)
     for start in range(0, 2400, 100):
@@ -58,7 +58,7 @@ def big_topic(log: Log, **settings: Any) -> None:
 # --- without Spark ---
 
 
-def test_sealed_and_hot_records_come_out_alike(log: Log) -> None:
+def test_sealed_and_hot_records_come_out_alike(log: FolderLog) -> None:
     topic = many_kinds(log)
     topic.append(records(range(40)))
     topic.seal(active=True)
@@ -68,7 +68,7 @@ def test_sealed_and_hot_records_come_out_alike(log: Log) -> None:
     assert by_place(read_here(log)) == expected
 
 
-def test_offsets_and_both_clocks_are_exact(log: Log) -> None:
+def test_offsets_and_both_clocks_are_exact(log: FolderLog) -> None:
     topic = small_topic(log, partitions=2)
     for partition in topic.partitions:
         for start in range(0, 100, 10):
@@ -82,14 +82,14 @@ def test_offsets_and_both_clocks_are_exact(log: Log) -> None:
     assert 0 < read_here(log, arrived=f"[{moment}, null]").num_rows == expected < 200
 
 
-def test_only_the_columns_asked_for_are_read(log: Log) -> None:
+def test_only_the_columns_asked_for_are_read(log: FolderLog) -> None:
     many_kinds(log).append(records(range(10)))
     assert read_here(log, columns="word,n").column_names == ["word", "n", *OWN_COLUMNS]
     with pytest.raises(UnknownColumn, match="did you mean 'word'"):
         read_here(log, columns="n,wrod")
 
 
-def test_a_slice_is_cut_into_tasks_that_leave_nothing_out(log: Log) -> None:
+def test_a_slice_is_cut_into_tasks_that_leave_nothing_out(log: FolderLog) -> None:
     big_topic(log)
     source = PenstockDataSource(options_of(log))
     tasks = source.reader(source.schema()).partitions()
@@ -99,7 +99,7 @@ def test_a_slice_is_cut_into_tasks_that_leave_nothing_out(log: Log) -> None:
     assert len({(span.partition, span.start) for span in spans}) == len(spans)
 
 
-def test_many_small_partitions_share_a_task(log: Log) -> None:
+def test_many_small_partitions_share_a_task(log: FolderLog) -> None:
     topic = small_topic(log, partitions=16)
     for partition in topic.partitions:
         partition.append(rows(range(10)))
@@ -107,7 +107,7 @@ def test_many_small_partitions_share_a_task(log: Log) -> None:
     assert len(source.reader(source.schema()).partitions()) == 1
 
 
-def test_a_topic_made_again_is_not_read_with_the_old_ones_offsets(log: Log) -> None:
+def test_a_topic_made_again_is_not_read_with_the_old_ones_offsets(log: FolderLog) -> None:
     small_topic(log).append(rows(range(10)))
     source = PenstockDataSource(options_of(log))
     reader = source.reader(source.schema())
@@ -119,7 +119,7 @@ def test_a_topic_made_again_is_not_read_with_the_old_ones_offsets(log: Log) -> N
     assert caught.value.found == log.topic("events").definition.id
 
 
-def test_columns_that_grew_meanwhile_are_cast_back_or_refused(log: Log) -> None:
+def test_columns_that_grew_meanwhile_are_cast_back_or_refused(log: FolderLog) -> None:
     topic = log.create("events", "n int")
     topic.append(pa.record_batch({"n": pa.array([1, 2], pa.int32())}))
     source = PenstockDataSource(options_of(log, endingOffsets='{"0": 9}'))
@@ -137,11 +137,11 @@ def test_columns_that_grew_meanwhile_are_cast_back_or_refused(log: Log) -> None:
     assert "more string" in caught.value.found
 
 
-def test_what_is_not_there_is_told(log: Log, tmp_path: Path) -> None:
+def test_what_is_not_there_is_told(log: FolderLog, tmp_path: Path) -> None:
     small_topic(log, name="events").append(rows(range(10)))
     with pytest.raises(UnknownTopic, match="did you mean 'events'"):
         PenstockDataSource({"log": str(log.root), "topic": "evnets"}).schema()
-    with pytest.raises(SourceOptionError, match="the folder of a log"):
+    with pytest.raises(SourceOptionError, match="the address of a log"):
         PenstockDataSource({"log": str(tmp_path / "nowhere"), "topic": "events"}).schema()
     with pytest.raises(OffsetOutOfRange):
         read_here(log, startingOffsets='{"0": 11}', endingOffsets='{"0": 20}')
@@ -150,12 +150,12 @@ def test_what_is_not_there_is_told(log: Log, tmp_path: Path) -> None:
 # --- in Spark ---
 
 
-def load(spark: SparkSession, log: Log, **more: object) -> DataFrame:
+def load(spark: SparkSession, log: FolderLog, **more: object) -> DataFrame:
     return spark.read.format("penstock").options(**options_of(log, **more)).load()
 
 
 @pytest.mark.spark
-def test_spark_finds_the_format_by_itself(spark: SparkSession, log: Log) -> None:
+def test_spark_finds_the_format_by_itself(spark: SparkSession, log: FolderLog) -> None:
     topic = many_kinds(log)
     topic.append(records(range(40)))
     topic.seal(active=True)
@@ -164,7 +164,7 @@ def test_spark_finds_the_format_by_itself(spark: SparkSession, log: Log) -> None
 
 
 @pytest.mark.spark
-def test_a_filter_of_one_query_does_not_reach_the_next(spark: SparkSession, log: Log) -> None:
+def test_a_filter_of_one_query_does_not_reach_the_next(spark: SparkSession, log: FolderLog) -> None:
     """Spark 4.3.0 would keep a filter that was pushed down, and use it for every query over the same DataFrame."""
     small_topic(log).append(rows(range(100)))
     frame = load(spark, log)
@@ -173,7 +173,7 @@ def test_a_filter_of_one_query_does_not_reach_the_next(spark: SparkSession, log:
 
 
 @pytest.mark.spark
-def test_tasks_open_the_log_by_themselves(spark: SparkSession, log: Log) -> None:
+def test_tasks_open_the_log_by_themselves(spark: SparkSession, log: FolderLog) -> None:
     """The driver has it open as well, and a Python worker runs one task after the other: no handle is shared."""
     big_topic(log)
     log.topic("events").partitions[0].append(pa.record_batch({"n": pa.array([1], pa.int64()), "text": ["last"]}))
@@ -191,7 +191,7 @@ def test_tasks_open_the_log_by_themselves(spark: SparkSession, log: Log) -> None
 
 
 @pytest.mark.spark
-def test_a_schema_given_by_the_user_chooses_columns(spark: SparkSession, log: Log) -> None:
+def test_a_schema_given_by_the_user_chooses_columns(spark: SparkSession, log: FolderLog) -> None:
     small_topic(log).append(rows(range(10)))
     reader = spark.read.format("penstock").options(**options_of(log))
     assert reader.schema("n bigint, _offset bigint").load().selectExpr("sum(n)", "max(_offset)").first() == (45, 9)
@@ -200,7 +200,7 @@ def test_a_schema_given_by_the_user_chooses_columns(spark: SparkSession, log: Lo
 
 
 @pytest.mark.spark
-def test_a_slice_without_records_is_an_empty_frame(spark: SparkSession, log: Log) -> None:
+def test_a_slice_without_records_is_an_empty_frame(spark: SparkSession, log: FolderLog) -> None:
     small_topic(log, partitions=3)
     assert load(spark, log).count() == 0
 
@@ -211,14 +211,14 @@ def test_a_slice_without_records_is_an_empty_frame(spark: SparkSession, log: Log
     [
         ({"topic": "evnets"}, "nothing is named 'evnets'.*did you mean 'events'"),
         ({"topic": ""}, "option 'topic' is missing.*expected: "),
-        ({"log": "dir:/nowhere/at/all"}, "option 'log' cannot be '/nowhere/at/all'.*expected: the folder of a log"),
+        ({"log": "dir:/nowhere/at/all"}, "option 'log' cannot be 'dir:/nowhere.*expected: the address of a log"),
         ({"startingOffset": "0"}, "option 'startingoffset'.*did you mean 'startingOffsets'"),
         ({"columns": "nn"}, "has no column named 'nn'.*columns: time, user, n"),
         ({"startingOffsets": json.dumps({"0": 99}), "endingOffsets": '{"0": 100}'}, "events/0 has no offset 99"),
     ],
 )
 def test_a_mistake_is_told_in_spark_as_it_is_elsewhere(
-    spark: SparkSession, log: Log, given: dict[str, str], message: str
+    spark: SparkSession, log: FolderLog, given: dict[str, str], message: str
 ) -> None:
     small_topic(log).append(rows(range(10)))
     with pytest.raises(Exception, match=f"(?s){message}"):

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from penstock.errors import OffsetOutOfRange, StreamDataLost, TopicReplaced
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from penstock.spark.source import PenstockDataSource
 from penstock.spark.stream import TopicStreamReader
 from penstock.testing import ManualClock
@@ -30,25 +30,25 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
-    with Log(tmp_path / "log", background=False, clock=clock) as opened:
+def log(tmp_path: Path, clock: ManualClock) -> Iterator[FolderLog]:
+    with FolderLog(tmp_path / "log", background=False, clock=clock) as opened:
         yield opened
 
 
-def filled(log: Log, clock: ManualClock, frames: int = 10, **settings: Any) -> Topic:
+def filled(log: FolderLog, clock: ManualClock, frames: int = 10, **settings: Any) -> FolderTopic:
     """Frames of ten records that arrive a second apart, in three partitions by turns."""
     topic = small_topic(log, partitions=3, segment_bytes=1 << 20, **settings)
     more(topic, clock, 0, frames)
     return topic
 
 
-def more(topic: Topic, clock: ManualClock, first: int, last: int) -> None:
+def more(topic: FolderTopic, clock: ManualClock, first: int, last: int) -> None:
     for number in range(first, last):
         clock.move(timedelta(seconds=1))
         topic.partitions[number % 3].append(rows(range(number * 10, number * 10 + 10)))
 
 
-def reader_of(log: Log, **options: str) -> TopicStreamReader:
+def reader_of(log: FolderLog, **options: str) -> TopicStreamReader:
     source = PenstockDataSource({"log": str(log.root), "topic": "events", **options})
     return source.streamReader(source.schema())
 
@@ -61,7 +61,7 @@ def numbers_between(reader: TopicStreamReader, start: dict[str, Any], end: dict[
 # --- without Spark ---
 
 
-def test_cuts_follow_arrival_over_all_partitions(log: Log, clock: ManualClock) -> None:
+def test_cuts_follow_arrival_over_all_partitions(log: FolderLog, clock: ManualClock) -> None:
     filled(log, clock)
     reader = reader_of(log, maxRowsPerTrigger="25")
     start = reader.initialOffset()
@@ -74,7 +74,7 @@ def test_cuts_follow_arrival_over_all_partitions(log: Log, clock: ManualClock) -
     reader.stop()
 
 
-def test_bytes_limit_a_batch_too_and_spark_may_ask_for_everything(log: Log, clock: ManualClock) -> None:
+def test_bytes_limit_a_batch_too_and_spark_may_ask_for_everything(log: FolderLog, clock: ManualClock) -> None:
     topic = filled(log, clock)
     frame_bytes = topic.partitions[0].pieces(0, 10)[0].bytes
     reader = reader_of(log, maxBytesPerTrigger=str(2 * frame_bytes))
@@ -88,7 +88,7 @@ def test_bytes_limit_a_batch_too_and_spark_may_ask_for_everything(log: Log, cloc
     assert numbers_between(both, start, both.latestOffset(start, ReadMaxRows(50))) == [*range(20)]
 
 
-def test_available_now_ends_where_the_log_ended_when_it_began(log: Log, clock: ManualClock) -> None:
+def test_available_now_ends_where_the_log_ended_when_it_began(log: FolderLog, clock: ManualClock) -> None:
     topic = filled(log, clock)
     reader = reader_of(log)
     reader.prepareForTriggerAvailableNow()
@@ -99,7 +99,7 @@ def test_available_now_ends_where_the_log_ended_when_it_began(log: Log, clock: M
     assert {k: v for k, v in reader.reportLatestOffset().items() if k != "id"} == {"0": 50, "1": 40, "2": 40}
 
 
-def test_the_same_cuts_give_the_same_records_before_and_after_sealing(log: Log, clock: ManualClock) -> None:
+def test_the_same_cuts_give_the_same_records_before_and_after_sealing(log: FolderLog, clock: ManualClock) -> None:
     topic = filled(log, clock)
     reader = reader_of(log)
     start = reader.latestOffset(reader.initialOffset(), ReadMaxRows(33))
@@ -109,7 +109,7 @@ def test_the_same_cuts_give_the_same_records_before_and_after_sealing(log: Log, 
     assert numbers_between(reader_of(log), start, end) == before == [*range(33, 66)]
 
 
-def test_a_reader_travels_without_its_open_log(log: Log, clock: ManualClock) -> None:
+def test_a_reader_travels_without_its_open_log(log: FolderLog, clock: ManualClock) -> None:
     filled(log, clock)
     reader = reader_of(log)
     start = reader.initialOffset()
@@ -121,7 +121,7 @@ def test_a_reader_travels_without_its_open_log(log: Log, clock: ManualClock) -> 
     assert again._opened is None
 
 
-def test_what_retention_took_before_it_was_read_is_told_or_skipped(log: Log, clock: ManualClock) -> None:
+def test_what_retention_took_before_it_was_read_is_told_or_skipped(log: FolderLog, clock: ManualClock) -> None:
     topic = filled(log, clock, retention_age="1h")
     reader = reader_of(log)
     start = reader.latestOffset(reader.initialOffset(), ReadMaxRows(15))
@@ -140,7 +140,7 @@ def test_what_retention_took_before_it_was_read_is_told_or_skipped(log: Log, clo
     assert numbers_between(lenient, start, end) == [*range(100, 120)]
 
 
-def test_a_checkpoint_of_another_topic_is_refused(log: Log, clock: ManualClock) -> None:
+def test_a_checkpoint_of_another_topic_is_refused(log: FolderLog, clock: ManualClock) -> None:
     filled(log, clock)
     position = reader_of(log).reportLatestOffset()
     beyond = {**position, "0": 999}
@@ -170,7 +170,7 @@ def run(frame: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
 
 @pytest.mark.spark
 def test_every_record_reaches_the_sink_once_across_restarts(
-    spark: SparkSession, log: Log, clock: ManualClock, tmp_path: Path
+    spark: SparkSession, log: FolderLog, clock: ManualClock, tmp_path: Path
 ) -> None:
     topic = filled(log, clock)
     first = run(topic.read_stream(spark, max_rows=30), tmp_path)
@@ -187,7 +187,7 @@ def test_every_record_reaches_the_sink_once_across_restarts(
 
 @pytest.mark.spark
 def test_a_batch_that_failed_half_way_is_given_again_as_it_was(
-    spark: SparkSession, log: Log, clock: ManualClock, tmp_path: Path
+    spark: SparkSession, log: FolderLog, clock: ManualClock, tmp_path: Path
 ) -> None:
     topic = filled(log, clock)
     seen: list[tuple[int, list[int]]] = []
@@ -211,7 +211,7 @@ def test_a_batch_that_failed_half_way_is_given_again_as_it_was(
 
 
 @pytest.mark.spark
-def test_a_running_stream_gets_what_comes(spark: SparkSession, log: Log, clock: ManualClock) -> None:
+def test_a_running_stream_gets_what_comes(spark: SparkSession, log: FolderLog, clock: ManualClock) -> None:
     topic = filled(log, clock)
     frame = topic.read_stream(spark, start="latest").groupBy("_late").count()
     query = frame.writeStream.format("memory").queryName("running").outputMode("complete").start()
@@ -226,7 +226,7 @@ def test_a_running_stream_gets_what_comes(spark: SparkSession, log: Log, clock: 
 
 @pytest.mark.spark
 def test_a_stream_that_lost_records_says_which(
-    spark: SparkSession, log: Log, clock: ManualClock, tmp_path: Path
+    spark: SparkSession, log: FolderLog, clock: ManualClock, tmp_path: Path
 ) -> None:
     topic = filled(log, clock, retention_age="1h")
     run(topic.read_stream(spark, start={0: 0, 1: 0, 2: 0}), tmp_path)

@@ -9,13 +9,13 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.verify.cuts import Cut, Recorded
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Log:
-    made = Log(tmp_path / "log", background=False)
+def log(tmp_path: Path) -> FolderLog:
+    made = FolderLog(tmp_path / "log", background=False)
     for name, partitions in (("orders", 2), ("payments", 1), ("idle", 1)):
         made.create(name, "id bigint", partitions=partitions)
     for start in range(0, 20, 5):
@@ -24,7 +24,7 @@ def log(tmp_path: Path) -> Log:
     return made
 
 
-def recorded(log: Log, rows: int | None = None) -> Recorded:
+def recorded(log: FolderLog, rows: int | None = None) -> Recorded:
     return Recorded.of({name: log.topic(name) for name in log.topics()}, rows)
 
 
@@ -38,7 +38,7 @@ def sizes(found: Recorded, cuts: list[Cut]) -> list[int]:
     return [after - before for before, after in pairwise(totals)]
 
 
-def test_every_plan_of_steps_takes_each_record_once(log: Log) -> None:
+def test_every_plan_of_steps_takes_each_record_once(log: FolderLog) -> None:
     found = recorded(log)
     assert found.records == {"idle": 0, "orders": 20, "payments": 20}
     assert sizes(found, found.evenly(10)) == [4] * 10
@@ -47,13 +47,13 @@ def test_every_plan_of_steps_takes_each_record_once(log: Log) -> None:
         assert sum(sizes(found, found.by_chance(Random(seed), 6))) == 40
 
 
-def test_the_same_seed_gives_the_same_cuts(log: Log) -> None:
+def test_the_same_seed_gives_the_same_cuts(log: FolderLog) -> None:
     found = recorded(log)
     assert found.by_chance(Random(7), 5) == found.by_chance(Random(7), 5)
     assert found.by_chance(Random(7), 5) != found.by_chance(Random(8), 5)
 
 
-def test_the_first_rows_are_those_that_arrived_first(log: Log) -> None:
+def test_the_first_rows_are_those_that_arrived_first(log: FolderLog) -> None:
     found = recorded(log, rows=7)
     assert found.total == 7
     assert found.records == {"idle": 0, "orders": 5, "payments": 2}
@@ -61,7 +61,7 @@ def test_the_first_rows_are_those_that_arrived_first(log: Log) -> None:
 
 
 def test_an_empty_log_is_one_step(tmp_path: Path) -> None:
-    log = Log(tmp_path / "empty", background=False)
+    log = FolderLog(tmp_path / "empty", background=False)
     log.create("orders", "id bigint")
     found = recorded(log)
     assert found.evenly(10) == found.by_chance(Random(1), 3) == [found.end]

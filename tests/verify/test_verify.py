@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
-from penstock import Log, Pipeline, agg
+from penstock import Pipeline, agg
 from penstock.errors import NothingRecorded, TopicDiffers, UnknownTopic
+from penstock.log.folder_log import FolderLog
 from penstock.modes.topics import make_topics
 from penstock.verify.page import page
 from penstock.verify.report import Failure, Report
@@ -26,7 +27,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 STARTED_US = int(START.timestamp()) * 1_000_000
 
 
-def put(log: Log, topic: str, partition: int, rows: list[dict[str, Any]], arrived_seconds: list[int]) -> None:
+def put(log: FolderLog, topic: str, partition: int, rows: list[dict[str, Any]], arrived_seconds: list[int]) -> None:
     """Adds events to one partition, each arriving so many seconds after the start."""
     target = log.topic(topic)
     stamps = pa.array([STARTED_US + each * 1_000_000 for each in arrived_seconds], pa.timestamp("us", tz="UTC"))
@@ -42,7 +43,7 @@ def access(number: int, ip: str, url: str, seconds: int) -> dict[str, Any]:
 def report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Every ip has two early records in partition 1 and a later one in partition 0, which a batch reads first."""
     app = planted()
-    with Log(tmp_path_factory.mktemp("planted") / "log", background=False) as log:
+    with FolderLog(tmp_path_factory.mktemp("planted") / "log", background=False) as log:
         make_topics(app, log)
         ips = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
         early = [access(n, ips[n % 3], f"/{'ab'[n // 3]}", n) for n in range(6)]
@@ -172,8 +173,8 @@ def shop() -> Pipeline:
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> Log:
-    log = Log(tmp_path / "log", background=False)
+def recorded(tmp_path: Path) -> FolderLog:
+    log = FolderLog(tmp_path / "log", background=False)
     make_topics(shop(), log)
     for number in range(24):
         late = 20 if number % 5 == 4 else 0
@@ -187,7 +188,7 @@ def recorded(tmp_path: Path) -> Log:
     return log
 
 
-def test_a_right_pipeline_agrees_in_every_run(recorded: Log, spark: SparkSession) -> None:
+def test_a_right_pipeline_agrees_in_every_run(recorded: FolderLog, spark: SparkSession) -> None:
     found = verify(shop(), recorded, spark, cuts=1, seed=3, rows=20, singles=3)
     assert found.agrees, found.text()
     assert found.records == {"orders": 20}
@@ -200,7 +201,7 @@ def test_a_right_pipeline_agrees_in_every_run(recorded: Log, spark: SparkSession
 
 
 @pytest.mark.long
-def test_a_right_pipeline_agrees_when_it_is_killed(recorded: Log, spark: SparkSession) -> None:
+def test_a_right_pipeline_agrees_when_it_is_killed(recorded: FolderLog, spark: SparkSession) -> None:
     found = verify(shop(), recorded, spark, cuts=0, seed=3, singles=1, faults=True)
     assert found.agrees, found.text()
     assert {line.view for line in found.lines if line.run == "stream, killed and restarted"} == {*shop().views}
@@ -208,7 +209,7 @@ def test_a_right_pipeline_agrees_when_it_is_killed(recorded: Log, spark: SparkSe
 
 
 def test_a_log_without_records_shows_nothing(tmp_path: Path, spark: SparkSession) -> None:
-    log = Log(tmp_path / "log", background=False)
+    log = FolderLog(tmp_path / "log", background=False)
     with pytest.raises(UnknownTopic):
         verify(shop(), log, spark)
     make_topics(shop(), log)
@@ -217,9 +218,31 @@ def test_a_log_without_records_shows_nothing(tmp_path: Path, spark: SparkSession
     assert raised.value.topics == ["orders"]
 
 
-def test_a_topic_that_a_run_would_change_is_left_alone(recorded: Log, spark: SparkSession) -> None:
+def test_a_topic_that_a_run_would_change_is_left_alone(recorded: FolderLog, spark: SparkSession) -> None:
     recorded.topic("orders").alter(lateness="1 hour")
     with pytest.raises(TopicDiffers) as raised:
         verify(shop(), recorded, spark)
     assert raised.value.setting == "lateness"
     assert recorded.topic("orders").definition.lateness == timedelta(hours=1)
+
+
+def test_views_of_different_topics_are_compared_each_over_its_own(tmp_path: Path, spark: SparkSession) -> None:
+    app = Pipeline("apart")
+    app.topic("left", "k string, n bigint")
+    app.topic("right", "k string, n bigint")
+
+    @app.view(key="k")
+    def of_left(left: DataFrame) -> DataFrame:
+        return left.groupBy("k").agg(sf.sum("n").alias("n"))
+
+    @app.view(key="k")
+    def of_right(right: DataFrame) -> DataFrame:
+        return right.groupBy("k").agg(sf.max("n").alias("n"))
+
+    with FolderLog(tmp_path / "log", background=False) as log:
+        for name, topic in make_topics(app, log).items():
+            rows = [{"k": "ab"[number % 2], "n": number} for number in range(6 if name == "left" else 9)]
+            topic.append(pa.Table.from_pylist(rows, topic.schema))
+        found = verify(app, log, spark, cuts=1, seed=1, singles=1)
+    assert found.agrees, found.text()
+    assert {line.view for line in found.lines} == {"of_left", "of_right"}

@@ -142,7 +142,18 @@ def listed(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Values that Python can hold, whatever the year: times and intervals as numbers."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    kind = array.type
-    if pa.types.is_temporal(kind) and not pa.types.is_date32(kind):
+    kind, types = array.type, pa.types
+    if types.is_temporal(kind) and not types.is_date32(kind):
         array = array.view(pa.int64())
+    elif types.is_struct(kind):
+        fields = [listed(array.field(place)) for place in range(kind.num_fields)]
+        rows = zip(*fields, strict=True) if fields else ((),) * len(array)
+        named = [dict(zip((each.name for each in kind), row, strict=True)) for row in rows]
+        return [row if is_there else None for row, is_there in zip(named, array.is_valid().to_pylist(), strict=True)]
+    elif types.is_list(kind) and not types.is_null(kind.value_type):
+        values, ends = listed(array.values), array.offsets.to_pylist()
+        return [
+            values[start:stop] if is_there else None
+            for start, stop, is_there in zip(ends, ends[1:], array.is_valid().to_pylist(), strict=False)
+        ]
     return array.to_pylist()  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.views.keys import key_hashes
+from penstock.views.keys import key_hash, key_hashes
 from tests.views.stored_rows import UTC_US, WINDOW, listed, types, values
 
 
@@ -99,6 +99,14 @@ def test_two_values_of_any_type_have_the_same_hash_exactly_if_they_are_equal(dat
     for one in range(len(array)):
         for other in range(one):
             assert (found[one] == found[other]) is (canonical[one] == canonical[other])
+
+
+@settings(max_examples=80)
+@given(data=st.data())
+def test_one_key_has_the_hash_that_it_has_among_others(data: st.DataObject) -> None:
+    kinds = data.draw(st.lists(types(), min_size=1, max_size=3))
+    key = [data.draw(values(kind)) for kind in kinds]
+    assert key_hash(key, kinds) == hashes(*(pa.array([value], kind) for value, kind in zip(key, kinds, strict=True)))[0]
 
 
 def _canonical(value: Any) -> Any:

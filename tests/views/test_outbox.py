@@ -18,8 +18,9 @@ import pytest
 from sqlalchemy import Connection, insert, select
 
 from penstock.errors import RecordsRefused, UnknownTopic
-from penstock.log.log import Log
-from penstock.log.partition import Appended, Partition
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_partition import FolderPartition
+from penstock.log.partition import Appended
 from penstock.views import outbox
 from penstock.views.outbox import Delivered, Relay, enqueue, prepare, waiting
 from penstock.views.store import Store, open_store
@@ -63,8 +64,8 @@ def begin(store: Store, root: Path, *topics: str) -> None:
             prepare(transaction.connection, "shop", log.topic(topic))
 
 
-def open_log(root: Path, **settings: Any) -> Log:
-    return Log(root, background=False, **settings)
+def open_log(root: Path, **settings: Any) -> FolderLog:
+    return FolderLog(root, background=False, **settings)
 
 
 def rows(numbers: range) -> pa.Table:
@@ -251,7 +252,7 @@ def test_much_is_cut_into_bounded_pieces(store: Store, root: Path, monkeypatch: 
 
 @pytest.mark.long
 def test_kills_at_any_moment_change_nothing(tmp_path: Path, root: Path) -> None:
-    url, total = f"sqlite:{tmp_path}/views.db", 400
+    url, total = f"sqlite:{tmp_path}/views.db", 2000
     program = [sys.executable, "-m", "tests.views.test_outbox", url, str(root)]
     chance, waited = random.Random(4), [total]
     with open_store(url) as store:
@@ -272,16 +273,16 @@ def test_kills_at_any_moment_change_nothing(tmp_path: Path, root: Path) -> None:
 
 def kill_after(patched: pytest.MonkeyPatch, appends: int) -> None:
     """Ends the process before the next append, or where the appends are done before the delete."""
-    append = Partition.append
-    done: list[Partition] = []
+    append = FolderPartition.append
+    done: list[FolderPartition] = []
 
-    def counted(partition: Partition, batch: pa.RecordBatch, **settings: Any) -> Appended:
+    def counted(partition: FolderPartition, batch: pa.RecordBatch, **settings: Any) -> Appended:
         if len(done) == appends:
             raise Killed
         done.append(partition)
         return append(partition, batch, **settings)
 
-    patched.setattr(Partition, "append", counted)
+    patched.setattr(FolderPartition, "append", counted)
     if appends == 3:
         patched.setattr(outbox, "delete", _killed)
 

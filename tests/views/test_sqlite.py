@@ -12,8 +12,11 @@ import pytest
 from penstock.errors import StoreFull, StoreTooOld, StoreUnavailable
 from penstock.views import apsw_dbapi
 from penstock.views.sqlite import SqliteDatabase
-from penstock.views.store import In, Store, Transaction, open_store
+from penstock.views.store import In, Store, StoredTable, Transaction, open_store
 from tests.views.stored_rows import HITS, hits, seen
+
+COLUMNS_MAX = 2000
+"""SQLite makes no table with more."""
 
 
 @pytest.fixture
@@ -53,6 +56,21 @@ def test_a_full_disk_stores_nothing_and_the_next_transaction_works(store: Store)
     with store.transaction(None) as tx:
         tx.upsert(HITS, many)
     assert store.count(HITS) == 20_001
+
+
+def test_a_table_of_the_most_columns_takes_many_rows(store: Store) -> None:
+    names = ["_key", *(f"c{n}" for n in range(COLUMNS_MAX - 1))]
+    wide = StoredTable(
+        "wide", pa.schema([(name, pa.binary() if name == "_key" else pa.int64()) for name in names]), ("_key",)
+    )
+    numbers = pa.array(range(40))
+    keys = pa.array([bytes([n]) for n in range(40)])
+    rows = pa.table([keys, *[numbers] * (COLUMNS_MAX - 1)], schema=wide.schema)
+    with store.transaction(None) as tx:
+        tx.create(wide)
+        tx.insert(wide, rows)
+        tx.upsert(wide, rows)
+    assert store.read(wide).sort_by("_key").equals(rows)
 
 
 def test_an_error_that_was_caught_inside_still_stores_nothing(store: Store) -> None:

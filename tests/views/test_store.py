@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import apsw
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import text
 
 from penstock.errors import OwnershipLost, QueryRefused, RowsRefused, StoreUrlError, ViewNameTaken
 from penstock.views.store import Both, In, Ranges, Snapshot, Store, StoredTable, Unfit, open_store
@@ -54,6 +56,21 @@ def test_many_rows_replace_many(made: Store) -> None:
     assert pc.sum(found.column("hits")).as_py() == 3_000 + 9_000 * 2 + 5
 
 
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 32, 50])
+def test_however_many_rows_are_given_each_is_stored_and_the_last_of_a_key_stays(made: Store, count: int) -> None:
+    rows = [(n, f"/{n}", n) for n in range(count)]
+    put(made, *rows[: count // 2])
+    put(made, *rows, *((minute, url, hits + 100) for minute, url, hits in rows))
+    assert sorted(seen(made.read(HITS))) == [(minute, url, hits + 100) for minute, url, hits in rows]
+
+
+def test_two_rows_of_one_key_given_together_are_refused_as_an_insert(made: Store) -> None:
+    rows = [(n, f"/{n}", n) for n in range(40)]
+    with pytest.raises(RowsRefused), made.transaction(None) as tx:
+        tx.insert(HITS, hits(*rows, rows[3]))
+    assert made.count(HITS) == 0
+
+
 def test_inserting_a_second_row_of_one_key_is_refused_and_stores_nothing(made: Store) -> None:
     put(made, (0, "/a", 1))
     with pytest.raises(RowsRefused) as caught:  # noqa: PT012, SIM117
@@ -62,6 +79,22 @@ def test_inserting_a_second_row_of_one_key_is_refused_and_stores_nothing(made: S
             tx.insert(HITS, hits((0, "/a", 2)))
     assert caught.value.table == "hits_1"
     assert seen(made.read(HITS)) == [(0, "/a", 1)]
+
+
+def test_every_word_of_sql_can_be_a_column(store: Store) -> None:
+    words = {word.lower() for word in apsw.keywords}
+    with store.snapshot() as snapshot:
+        if snapshot.connection.dialect.name == "postgresql":
+            words |= set(snapshot.connection.scalars(text("SELECT word FROM pg_get_keywords()")))
+    schema = pa.schema([("n", pa.int64()), *((word, pa.string()) for word in sorted(words))])
+    table = StoredTable("words", schema, primary=("n",))
+    rows = pa.Table.from_pylist([{"n": 1, **{word: word for word in words}}], schema=schema)
+    with store.transaction(None) as tx:
+        tx.create(table)
+        tx.upsert(table, rows)
+        tx.publish("nothing", table, sorted(words))
+    assert store.read(table, In("nothing", pa.array(["nothing"]))).equals(rows)
+    assert store.query('SELECT * FROM "nothing"')[0] == sorted(words)
 
 
 def test_a_body_that_raises_leaves_nothing_not_even_its_tables(store: Store) -> None:

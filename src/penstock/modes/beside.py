@@ -12,7 +12,7 @@ from typing import Generic, Protocol
 
 import pyarrow as pa
 
-from penstock.log.cut import Offsets
+from penstock.log.partition import Offsets
 from penstock.modes.running import Cut, RunningSet, step_together
 from penstock.plans.collect import collect
 from penstock.upkeep.slices import SMALL_ROWS

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from penstock.alerts.compiled import Alerts, compile_alerts
 from penstock.errors import ReplayRefused, UnknownView, ViewsChanged
-from penstock.log.cut import Offsets
 from penstock.log.log import Log
+from penstock.log.partition import Offsets
 from penstock.log.topic import Topic
 from penstock.modes.changed import changed_views
 from penstock.modes.running import RunningSet, known_views
 from penstock.modes.switching import KEEP_OLD, drop_expired, drop_generations, is_expired, switch_in
-from penstock.modes.topics import make_changelog, make_topics
+from penstock.modes.topics import make_alert_topics, make_changelog, make_topics
+from penstock.modes.ways import check_only_stepped
 from penstock.pipeline.pipeline import Pipeline
 from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
 from penstock.upkeep.compiled import CompiledView, compile_pipeline
@@ -53,6 +55,8 @@ class Engine:
     """Nothing is sent to topics: the log is only read."""
     keep_old: timedelta = KEEP_OLD
     """So long a generation that was replaced is kept for a rollback."""
+    alerts: Alerts = field(default_factory=Alerts)
+    """Of which rows people are told."""
 
     @property
     def views(self) -> tuple[CompiledView, ...]:
@@ -226,7 +230,9 @@ class Engine:
         raise UnknownView(view, [each.name for each in self.views])
 
     def _running(self, views: Sequence[CompiledView], generation: Generation) -> RunningSet:
-        return RunningSet(views, generation, log=self.log, store=self.store, spark=self.spark, owner=self.owner)
+        return RunningSet(
+            views, generation, log=self.log, store=self.store, spark=self.spark, owner=self.owner, alerts=self.alerts
+        )
 
     # --- what views send to topics ---
 
@@ -254,24 +260,33 @@ def open_engine(
     is_silent: bool = False,
     views: Sequence[CompiledView] | None = None,
     keep_old: timedelta = KEEP_OLD,
+    in_steps: bool = True,
 ) -> Iterator[Engine]:
     """Makes missing topics, compiles the views and takes ownership; gives it back at the end.
 
     With `is_silent` the log is only read, and must have the topics. `views` are those of the pipeline where they were
-    compiled before. PipelineProblems, PipelineOwned, SchemaRefused:
-    before anything is written.
+    compiled before. PipelineProblems, AlertConditionError, PipelineOwned, SchemaRefused: before anything is written.
+    Where views are taken further `in_steps`, ChangelogTaken if one of them was run record at a time.
     """
     if not is_silent:
         make_topics(pipeline, log)
     compiled = {view.name: view for view in (compile_pipeline(pipeline, spark) if views is None else views)}
+    alerts, problems = compile_alerts([] if is_silent else pipeline.alerts.values(), [*compiled.values()], spark)
+    for problem in problems:
+        raise problem
     with store.own(pipeline.name) as owner:
+        if in_steps and not is_silent:
+            check_only_stepped(store, pipeline.name, compiled.values())
         for view in compiled.values():
             if view.spec.changelog and not is_silent:
                 topic = make_changelog(view, log)
                 with store.transaction(owner) as tx:
                     prepare(tx.connection, pipeline.name, topic)
+        for topic in () if is_silent else make_alert_topics(pipeline, log):
+            with store.transaction(owner) as tx:
+                prepare(tx.connection, pipeline.name, topic)
         sets = tuple(tuple(compiled[name] for name in names) for names in connected_sets(compiled))
-        yield Engine(pipeline, log, store, spark, owner, sets, is_silent, keep_old)
+        yield Engine(pipeline, log, store, spark, owner, sets, is_silent, keep_old, alerts)
 
 
 def connected_sets(views: Mapping[str, CompiledView]) -> list[tuple[str, ...]]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
-from penstock.log.cut import Offsets
+from penstock.log.partition import Offsets
 from penstock.modes.batch import BATCH_ROWS
 from penstock.modes.beside import FILL_ROWS, Beside, build
 from penstock.modes.compared import Compared, compare_all
@@ -57,7 +57,7 @@ def run_kappa(
     replayed = [views for views in engine.sets if any(view.name in changed for view in views)]
     others = [views for views in engine.sets if views not in replayed]
     replays = Replays(engine, replayed, hold=hold, allow_loss=allow_loss, watch=watch)
-    return run_stream(engine, sets=others, beside=replays, **options)
+    return run_stream(engine, sets=others, beside=replays, mode="kappa", **options)
 
 
 class Replays:

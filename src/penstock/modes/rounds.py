@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import NamedTuple, Unpack
 
 from penstock.clock import now_us
-from penstock.log.cut import Offsets
+from penstock.log.partition import Offsets
 from penstock.modes.batch import BATCH_ROWS
 from penstock.modes.beside import FILL_ROWS, Beside, build, catch_up, follow
 from penstock.modes.engine import Engine, build_rows
@@ -52,7 +52,7 @@ def run_lambda(
     ]
     others = [views for views in engine.sets if views not in first]
     rounds = Rounds(engine, first, every=every, on_round=on_round, on_batch=on_batch)
-    return run_stream(engine, sets=others, beside=rounds, **options)
+    return run_stream(engine, sets=others, beside=rounds, mode="lambda", **options)
 
 
 class Rounds:

@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.alerts.compiled import Alerts, CompiledAlert
+from penstock.alerts.looking import Found, look
+from penstock.alerts.telling import tell
 from penstock.errors import KeptRowsLost
-from penstock.log.cut import Offsets
 from penstock.log.log import Log
+from penstock.log.partition import Offsets
 from penstock.log.topic import Topic
 from penstock.modes.ahead import Ahead, Slices
 from penstock.upkeep.changes import KEY, one_array
@@ -82,6 +85,7 @@ class RunningSet:
         store: Store,
         spark: SparkSession,
         owner: Owner | None,
+        alerts: Alerts | None = None,
     ) -> None:
         self.views = tuple(views)
         self.generation = generation
@@ -89,6 +93,7 @@ class RunningSet:
         self._store = store
         self._spark = spark
         self._owner = owner
+        self._alerts = alerts or Alerts()
         self.topics: dict[str, Topic] = {name: log.topic(name) for view in views for name in view.topics}
 
     @property
@@ -120,8 +125,8 @@ class RunningSet:
         }
 
     def lag(self, ends: Cut) -> int:
-        """How many records there are beyond the fence."""
-        return self.fence.lag_behind(ends)
+        """How many records of its own topics there are beyond the fence; `ends` may name others too."""
+        return self.fence.lag_behind({name: ends[name] for name in self.topics})
 
     def step(self, stop: Cut) -> StepReport:
         """Takes the views to the cut `stop`, in one transaction."""
@@ -179,6 +184,17 @@ class RunningSet:
         closed = {view.name: self.fence.clock_us - self._lateness_us(view) for view in self.views if not self.is_new}
         fence = Fence(stop, clock, kept)
         return write_step(tx, self.generation, self.views, step, fence, closed=closed, has_rows=has_rows)
+
+    def look(self, step: Step) -> Work[list[Found]]:
+        """What alerts have to say of a step that has run: nothing, unless people read what it changes."""
+        alerts: list[CompiledAlert] = [each for view in self.views for each in self._alerts.by_view.get(view.name, ())]
+        if not alerts or self.generation.state != "live":
+            return []
+        return (yield from look(self._spark, alerts, step.changes))
+
+    def told(self) -> None:
+        """Somebody has to be told: the transaction that says so is through."""
+        self._alerts.on_told()
 
     def moved(self, done: Committed) -> None:
         """The step is in the database: from here on the next one begins."""
@@ -322,6 +338,13 @@ def _try_together(
         step = yield from each.begin(stop, shared, ahead)
         steps.append(replace(step, unfit=unfit))
     yield from run_together([(step, each.views) for step, (each, _) in zip(steps, sets, strict=True)])
+    found = []
+    for step, (each, _) in zip(steps, sets, strict=True):
+        found.append((yield from each.look(step)))
+    for step in steps:
+        for part in step.slices.values():
+            # Before the transaction: a log may keep one waiting, and a database ends a transaction that does nothing.
+            part.measure()
     first = sets[0][0]
     is_beginning = in_pieces and len(sets) == 1 and first.is_new and first.generation.state == "building"
     if is_beginning:
@@ -331,6 +354,18 @@ def _try_together(
         for letter in refused:
             pipeline = first.generation.pipeline
             enqueue(tx.connection, pipeline, dead_topic(pipeline, letter.view), letter.letters)
+        is_told = [
+            tell(
+                tx.connection,
+                first.generation.pipeline,
+                said,
+                begun_us=each.fence.clock_us,
+                clock_us=done.generation.fence.clock_us,
+            )
+            for said, (each, _), done in zip(found, sets, written, strict=True)
+        ]
+    if any(is_told):
+        first.told()
     return steps, written
 
 

@@ -11,12 +11,13 @@ from typing import TypedDict
 
 from penstock.consume.wakeup import Wakeup
 from penstock.errors import StoreUnavailable
-from penstock.log.cut import Offsets
+from penstock.log.partition import Offsets
 from penstock.modes.ahead import Foresight
 from penstock.modes.beside import Companion
 from penstock.modes.engine import Engine
+from penstock.modes.journal import Journal, journal_of
 from penstock.modes.patience import OnRetry, Patience
-from penstock.modes.running import RunningSet, StepReport, step_together
+from penstock.modes.running import Cut, RunningSet, StepReport, step_together
 from penstock.modes.until import Until, reached
 from penstock.upkeep.compiled import CompiledView
 from penstock.upkeep.step import finish
@@ -84,6 +85,7 @@ def run_stream(
     trigger: timedelta | None = None,
     sets: Sequence[Sequence[CompiledView]] | None = None,
     beside: Companion | None = None,
+    mode: str = "stream",
     on_open: Callable[[Sequence[RunningSet]], None] | None = None,
     on_step: OnStep | None = None,
     on_retry: OnRetry | None = None,
@@ -94,7 +96,7 @@ def run_stream(
     With `until` it ends at that cut. While behind, a step takes up to `max_rows` records; at the head each takes what
     is there, and the next begins when something is appended, or `trigger` after the last one began. `on_open` is told
     of the sets before the first step, `on_step` of each step, its set, and how many records are left. What goes on
-    `beside` it is called between the steps.
+    `beside` it is called between the steps. `mode` is what the journal of runs calls it.
 
     While the database is away, or its disk is full, it tells `on_retry`, waits, and goes on from the fence it then
     finds; StoreUnavailable once that has lasted for minutes, or if waiting cannot help.
@@ -106,29 +108,32 @@ def run_stream(
     if on_open is not None:
         on_open(running)
     goal = reached(until, engine.topics) if once or until is not None else None
-    stream = _Stream(engine, running, goal, max_rows or STEP_ROWS, trigger, on_step)
-    with closing(Wakeup()) as wakeup:
+    with closing(Wakeup()) as wakeup, journal_of(engine, mode, stop, patience) as journal:
+        stream = _Stream(engine, running, goal, max_rows or STEP_ROWS, trigger, on_step, journal)
         stop.wakes(wakeup)
         for topic in engine.topics.values():
             for partition in topic.partitions:
-                wakeup.watch(partition.end_path)
+                wakeup.watch(partition.signal)
         if beside is not None:
             beside.begin(wakeup.notify, goal)
         try:
-            _loop(stream, beside, wakeup, stop, patience)
+            _loop(stream, beside, journal, wakeup, stop, patience)
         finally:
             if beside is not None:
                 beside.abandon()
     return running
 
 
-def _loop(stream: _Stream, beside: Companion | None, wakeup: Wakeup, stop: Stop, patience: Patience) -> None:
+def _loop(
+    stream: _Stream, beside: Companion | None, journal: Journal, wakeup: Wakeup, stop: Stop, patience: Patience
+) -> None:
     """Until the stream is where it ends, or is asked to stop."""
     while not stop.is_asked:
         try:
             did_step = stream.go_on()
             if beside is not None:
                 did_step |= beside.go_on(stream.running)
+            journal.note_if_due()
         except StoreUnavailable as error:
             if beside is not None:
                 beside.abandon()
@@ -140,7 +145,8 @@ def _loop(stream: _Stream, beside: Companion | None, wakeup: Wakeup, stop: Stop,
             continue
         if stream.is_done and (beside is None or beside.is_done):
             break
-        due = [stream.seconds_until_due(), None if beside is None else beside.seconds_until_due(), LOOK_SECONDS]
+        besides = [journal] if beside is None else [journal, beside]
+        due = [LOOK_SECONDS, *(each.seconds_until_due() for each in [stream, *besides])]
         wakeup.wait(min(each for each in due if each is not None))
 
 
@@ -155,6 +161,7 @@ class _Stream:
         max_rows: int,
         trigger: timedelta | None,
         on_step: OnStep | None,
+        journal: Journal,
     ) -> None:
         self.running = running
         """May be exchanged between two steps by what goes on beside it."""
@@ -163,6 +170,7 @@ class _Stream:
         self._max_rows = max_rows
         self._trigger = trigger
         self._on_step = on_step
+        self._journal = journal
         self._due: dict[str, float] = {}
         self._must_deliver = True
         self._sweep_at = 0.0
@@ -197,7 +205,15 @@ class _Stream:
             return False
         steps = [(each, each.next_cut(ends, self._max_rows), ends) for each, ends in ready]
         ahead = self._foresight.look(steps)
+        read = _records([(_begun(each), cut) for each, cut, _ in steps])
         reports = finish(step_together([(each, cut) for each, cut, _ in steps], ahead))
+        self._journal.stepped(
+            rows=read,
+            seconds=reports[0].seconds,
+            lag=max(each.lag(ends) for each, ends in ready),
+            late=max(late for report in reports for late in report.late.values()),
+            corrected=sum(sum(report.corrected.values()) for report in reports),
+        )
         self._must_deliver = True
         for (each, ends), report in zip(ready, reports, strict=True):
             self._due[each.name] = now + _pause(each, self._trigger)
@@ -228,6 +244,21 @@ class _Stream:
         if self._must_deliver:
             self._engine.deliver()
             self._must_deliver = False
+
+
+def _records(ways: Sequence[tuple[Cut, Cut]]) -> int:
+    """How many records lie on these ways from cut to cut; one that several ways pass counts once."""
+    passed: dict[str, int] = {}
+    for begun, cut in ways:
+        for topic, offsets in cut.items():
+            records = sum(offset - begun.get(topic, {}).get(number, 0) for number, offset in offsets.items())
+            passed[topic] = max(passed.get(topic, 0), records)
+    return sum(passed.values())
+
+
+def _begun(running: RunningSet) -> Cut:
+    """Where the next step of a set begins."""
+    return {name: topic.start() for name, topic in running.topics.items()} if running.is_new else running.fence.offsets
 
 
 def _pause(running: RunningSet, trigger: timedelta | None) -> float:

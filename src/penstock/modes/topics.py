@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.alerts.telling import TOPIC_DDL
+from penstock.alerts.telling import TOPIC_KEY as ALERT_KEY
 from penstock.errors import SchemaRefused, TopicDiffers
 from penstock.events.schema import check_growth, format_ddl, parse_ddl
 from penstock.log.log import Log
 from penstock.log.topic import Topic
 from penstock.pipeline.definition import TopicSpec
 from penstock.pipeline.pipeline import Pipeline
+from penstock.pipeline.receivers import parse_receiver
 from penstock.upkeep.changelog import TOPIC_KEY, changelog_ddl
 
 if TYPE_CHECKING:
@@ -31,6 +34,23 @@ def make_changelog(view: CompiledView, log: Log) -> Topic:
             why = f"it holds changes of other rows than view {view.name!r} has: name another topic with changelog="
             raise TopicDiffers(name, view.spec.place, setting, found, needed, why)
     return topic
+
+
+def make_alert_topics(pipeline: Pipeline, log: Log) -> list[Topic]:
+    """The topics that alerts go to. TopicDiffers if one is there that could not take them."""
+    made: dict[str, Topic] = {}
+    for alert in pipeline.alerts.values():
+        for receiver in map(parse_receiver, alert.receivers):
+            if receiver.kind != "topic" or receiver.topic in made:
+                continue
+            topic = made[receiver.topic] = log.create(receiver.topic, TOPIC_DDL, key=ALERT_KEY, exist_ok=True)
+            wanted = format_ddl(parse_ddl(TOPIC_DDL))
+            pairs = {"key": (", ".join(topic.definition.key), ALERT_KEY), "schema": (format_ddl(topic.schema), wanted)}
+            for setting, (found, needed) in pairs.items():
+                if found != needed:
+                    why = f"alert {alert.name!r} cannot be told there: name another topic with to="
+                    raise TopicDiffers(receiver.topic, alert.place, setting, found, needed, why)
+    return [*made.values()]
 
 
 def recorded_topics(pipeline: Pipeline, log: Log) -> dict[str, Topic]:
@@ -80,6 +100,7 @@ def _check(spec: TopicSpec, topic: Topic) -> None:
         "key": (list(definition.key), list(spec.key)),
         "event_time": (definition.event_time, spec.event_time),
         "partitions": (definition.partitions, spec.options.get("partitions", 1)),
+        "values": (definition.values, spec.options.get("values", "json")),
     }
     for setting, (found, wanted) in pairs.items():
         if found != wanted:

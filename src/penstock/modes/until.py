@@ -8,7 +8,7 @@ from datetime import datetime
 
 from penstock.consume.start import parse_time
 from penstock.errors import StartError, UntilError
-from penstock.log.cut import Offsets
+from penstock.log.partition import Offsets
 from penstock.log.topic import Topic
 
 Until = str | datetime | Mapping[str, Mapping[int, int]] | None

@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.errors import TableUnreadable, did_you_mean
 from penstock.events.ddl import TIMESTAMP, TIMESTAMP_NTZ, ArrowArray, ArrowType
 from penstock.events.schema import parse_ddl
+from penstock.loopback import warn_of_plain_database
 from penstock.pipeline.definition import TableSpec
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ def read_database(spec: TableSpec) -> pa.Table:
         engine = create_engine(url)
         try:
             with engine.connect() as connection:
+                if engine.driver == "psycopg":
+                    driver: Any = connection.connection.driver_connection
+                    warn_of_plain_database("pipeline", safe_url(spec), driver)
                 return _read(spec, connection)
         finally:
             engine.dispose()

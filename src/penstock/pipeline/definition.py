@@ -1,4 +1,4 @@
-"""What a pipeline consists of, as data: topics, tables and views.
+"""What a pipeline consists of, as data: topics, tables, views and alerts.
 
 Definitions are plain values: they can be compared, printed and kept, and nothing happens when one is made. Two are
 equal if they say the same; where they stand, and the function object itself, do not count.
@@ -124,6 +124,27 @@ class ViewSpec:
         if not isinstance(built, DataFrame):
             raise NotADataFrame(self.name, getattr(self.function, "__name__", "function"), self.place, built)
         return built
+
+
+AlertFunction: TypeAlias = Callable[..., "str | bool | None"]
+"""Of a row, or of a row and what it was before: a text, True for the usual one, or something falsy for no alert."""
+
+
+@dataclass(frozen=True)
+class AlertSpec:
+    """An alert: of which changed rows of a view who is told, at most once per key in each period."""
+
+    name: str
+    view: str
+    receivers: tuple[str, ...]
+    """As the user wrote them: `mailto:`, `https:` and `topic:`."""
+    every: timedelta
+    when: str | None
+    """SQL over the columns of the view and the struct `before`; None: every row that changes."""
+    function: AlertFunction | None = field(compare=False)
+    place: Place = field(compare=False)
+    parameters: int = 1
+    """How many values the function takes."""
 
 
 class ViewOptions(TypedDict, total=False):

@@ -23,6 +23,13 @@ from penstock.errors import (
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.place import Place
 
+_folders: list[str] = []
+
+
+def application_folders() -> tuple[str, ...]:
+    """The folders that pipelines were loaded from, in that order: the user's other modules are beside them."""
+    return tuple(dict.fromkeys(_folders))
+
 
 def load_pipeline(target: str) -> Pipeline:
     """The one pipeline that a file or module defines, or the one of that name in it.
@@ -140,6 +147,7 @@ def _travel_by_value(folder: str) -> None:
 
     What `python app.py` defines travels so by itself, being `__main__`; an imported module would travel as a name.
     """
+    _folders.append(folder)
     try:
         from pyspark import cloudpickle
     except ImportError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
@@ -14,10 +14,12 @@ from penstock.errors import (
     PipelineError,
     did_you_mean,
 )
-from penstock.log.definition import Durability, TopicDefinition
+from penstock.log.definition import Durability, TopicDefinition, ValueFormat
+from penstock.pipeline.alerts import Alerting, define_alert
 from penstock.pipeline.definition import (
     KEPT,
     LATE,
+    AlertSpec,
     Columns,
     Kept,
     Late,
@@ -54,6 +56,7 @@ class Pipeline:
         self.topics: dict[str, TopicSpec] = {}
         self.tables: dict[str, TableSpec] = {}
         self.views: dict[str, ViewSpec] = {}
+        self.alerts: dict[str, AlertSpec] = {}
         if not matches(PIPELINE_NAME, name):
             expected = "a-z, 0-9, '.', '_' and '-', beginning with a letter or digit, at most 63 characters"
             raise DefinitionError("a pipeline", self.place, "name", expected, repr(name))
@@ -73,6 +76,7 @@ class Pipeline:
         retention_bytes: int | None = None,
         compact: bool = False,
         durability: Durability = "disk",
+        values: ValueFormat = "json",
         segment_bytes: int = TopicDefinition.segment_bytes,
     ) -> TopicSpec:
         """A topic of events; the options are those of `Log.create`. The first run makes it if it is not there."""
@@ -86,6 +90,7 @@ class Pipeline:
             "retention_bytes": None if retention_bytes is None else asked.number("retention_bytes", retention_bytes),
             "compact": compact,
             "durability": durability,
+            "values": values,
             "segment_bytes": segment_bytes,
         }
         lasting = asked.any_duration("lateness", lateness)
@@ -225,6 +230,26 @@ class Pipeline:
         self.views[name] = spec
         return spec
 
+    def alert(
+        self,
+        view: str,
+        /,
+        *,
+        to: str | Sequence[str],
+        every: str | timedelta = "10 minutes",
+        when: str | None = None,
+        name: str | None = None,
+    ) -> Alerting:
+        """Tells people of rows of a view when they change, at most once per key in each period of `every`.
+
+        `to` is one or several of `mailto:`, `https:` and `topic:`. `when` is SQL over the columns of the view as they
+        are after a step, and the struct `before`, which is NULL for a new row. As a decorator it lets a function of the
+        row (and of `before`) decide and word it. Without `name` it is called like the function, or like the view.
+
+            app.alert("errors", to="mailto:ops@example.com", when="errors > 20")
+        """
+        return define_alert(self.alerts, view, to=to, every=every, when=when, name=name)
+
     def _claim(self, spec: Spec, asked: Asked) -> None:
         """NameTaken if another thing is bound by the same name."""
         other = self.names().get(spec.bound)
@@ -254,6 +279,11 @@ class Pipeline:
         ]
         for view in self.views.values():
             problems.extend(self._unbound(view))
+        problems += [
+            BindingError(f"alert {alert.name!r}", alert.place, alert.view, [*self.views])
+            for alert in self.alerts.values()
+            if alert.view not in self.views
+        ]
         try:
             in_order(self.views)
         except CycleError as error:

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.errors import ClusterUnreachable
 from penstock.java import require_java
 from penstock.settings import SparkSettings
+from penstock.spark.cluster import check_cluster, is_local, is_on_this_machine, security
+from penstock.spark.executors import check_executors
+from penstock.spark.shipping import ship
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -34,6 +40,9 @@ NOISE = (
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+# The names that Spark itself does not print the values of.
+SECRETS = r"(?i)secret|password|token|access[.]?key"
+
 _starting = threading.Lock()
 
 
@@ -42,7 +51,9 @@ def session(settings: SparkSettings | None = None, *, name: str = "penstock") ->
 
     A process has one JVM: where a session runs already, it is returned as it is and `settings` change nothing.
     With a local master nothing listens on any other address than loopback. Raises JavaMissing before anything starts.
-    `stop()` ends the jobs, and a later call starts anew in the same JVM, which ends with the process.
+    The executors of a cluster are sent Penstock and the application, and are asked whether they lack anything; each
+    ClusterError says what, and leaves no session. `stop()` ends the jobs, and a later call starts anew in the same JVM,
+    which ends with the process.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -50,12 +61,18 @@ def session(settings: SparkSettings | None = None, *, name: str = "penstock") ->
     settings = settings or SparkSettings()
     with _starting:
         if SparkContext._active_spark_context is None:
+            chosen = configuration(settings)
+            check_cluster(settings, chosen)
             _prepare_environment(settings)
             # PySpark prints every error of a plan as kilobytes of JSON, before anybody can catch it.
             for kind in ("DataFrame", "SQL"):
                 logging.getLogger(f"{kind}QueryContextLogger").setLevel(logging.CRITICAL)
-            conf = SparkConf(loadDefaults=False).setAppName(name).setAll([*configuration(settings).items()])
-            SparkContext(conf=conf, gateway=None if SparkContext._gateway else _start_jvm(conf))
+            conf = SparkConf(loadDefaults=False).setAppName(name).setAll([*chosen.items()])
+            gateway = None if SparkContext._gateway else _start_jvm(_without_secrets(chosen, name))
+            if is_local(settings.master):
+                SparkContext(conf=conf, gateway=gateway)
+            else:
+                _join_cluster(settings.master, conf, gateway)
         return SparkSession.builder.getOrCreate()
 
 
@@ -91,21 +108,56 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         found["spark.driver.host"] = found["spark.driver.bindAddress"] = LOOPBACK
         # The default forks `readlink` a hundred times per micro-batch on a local disk.
         found["spark.sql.streaming.checkpointFileManagerClass"] = _CHECKPOINTS
+    else:
+        found |= security(settings)
+        if is_on_this_machine(settings.master):
+            found["spark.driver.host"] = found["spark.driver.bindAddress"] = LOOPBACK
     return found | dict(settings.conf)
 
 
-def is_local(master: str) -> bool:
-    """Whether all work happens in this process's own JVM."""
-    return master.startswith("local")
+def _without_secrets(chosen: Mapping[str, str], name: str) -> SparkConf:
+    """What the JVM is started with: it stands on its command line, which everybody on the machine can read."""
+    from pyspark import SparkConf
+
+    shown = [(key, value) for key, value in chosen.items() if not re.search(SECRETS, key)]
+    return SparkConf(loadDefaults=False).setAppName(name).setAll(shown)
+
+
+def _join_cluster(master: str, conf: SparkConf, gateway: JavaGateway | None) -> None:
+    """Starts the application on a cluster, and takes it back if its executors cannot do their part."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark import SparkContext
+
+    context = None
+    try:
+        context = SparkContext(conf=conf, gateway=gateway)
+        ship(context)
+        check_executors(context)
+    except BaseException as error:
+        if context is not None:
+            context.stop()
+        if isinstance(error, Py4JJavaError):
+            raise ClusterUnreachable(master, _refusal(str(error.java_exception))) from error
+        raise
+
+
+def _refusal(said: str) -> str:
+    """Why a cluster did not take the application. Spark gives up after a minute and stumbles over what is not there."""
+    if re.search("stopped SparkContext|unresponsive|NullPointerException", said):
+        return "its master answers, but does not take this application"
+    return said.splitlines()[0]
 
 
 def _prepare_environment(settings: SparkSettings) -> None:
     """What Spark reads from the environment instead of its configuration."""
-    if is_local(settings.master):
+    if is_on_this_machine(settings.master):
         # Without it Spark's web pages listen on every address, and a host name is looked up with two warnings.
         os.environ["SPARK_LOCAL_IP"] = LOOPBACK
-        # Else workers start the system's Python and find no pyarrow.
+    # Else workers start the system's Python and find no pyarrow.
+    if is_local(settings.master):
         os.environ["PYSPARK_PYTHON"] = sys.executable
+    elif "spark.pyspark.python" in settings.conf:
+        os.environ["PYSPARK_PYTHON"] = settings.conf["spark.pyspark.python"]
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.consume.start import parse_start
 from penstock.errors import SourceOptionError, StartError, did_you_mean
-from penstock.log.cut import Offsets
 from penstock.log.hours import TimeRange
 from penstock.log.log import Log
+from penstock.log.partition import Offsets
 from penstock.spark.time_ranges import time_ranges
 
 if TYPE_CHECKING:
@@ -22,6 +21,8 @@ KNOWN = (
     "log", "topic", "columns", "startingOffsets", "endingOffsets", "arrived", "eventTime",
     "maxRowsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss",
 )  # fmt: skip
+KAFKA = "kafka."
+"""Options of this prefix are settings of librdkafka."""
 _PLACES = 'earliest, latest, an offset, a time such as 2026-01-31T12:00:00Z, or {"0": 12, "1": 7} with every partition'
 
 
@@ -29,9 +30,11 @@ _PLACES = 'earliest, latest, an offset, a time such as 2026-01-31T12:00:00Z, or 
 class SourceOptions:
     """What a reader was asked for. Travels to the workers, so it holds no open files."""
 
-    log: Path
-    """The folder of the log, absolute: workers may run elsewhere."""
+    log: str
+    """The address of the log, good in other folders: workers may run elsewhere."""
     topic: str
+    conf: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Settings of librdkafka, for a log in Kafka."""
     columns: tuple[str, ...] | None = None
     """Which of the topic's columns to read; None for all."""
     starting: str = "earliest"
@@ -51,6 +54,8 @@ class SourceOptions:
     def parse(given: Mapping[str, str]) -> SourceOptions:
         """Reads the options as Spark hands them over. SourceOptionError names what is missing, unknown or wrong."""
         lower = {name.lower(): name for name in KNOWN}
+        conf = {name[len(KAFKA) :]: value for name, value in given.items() if name.lower().startswith(KAFKA)}
+        given = {name: value for name, value in given.items() if not name.lower().startswith(KAFKA)}
         for name in given:
             if name.lower() not in lower:
                 hint = did_you_mean(name, KNOWN)
@@ -60,8 +65,9 @@ class SourceOptions:
             if not found.get(name):
                 raise SourceOptionError(name, f'.option("{name}", "{example}")')
         return SourceOptions(
-            log=Log(found["log"], background=False).root.absolute(),
+            log=_address(found["log"], conf),
             topic=found["topic"],
+            conf=tuple(conf.items()),
             columns=_columns(found.get("columns")),
             starting=found.get("startingOffsets", "earliest"),
             ending=found.get("endingOffsets", "latest"),
@@ -90,6 +96,11 @@ class SourceOptions:
 
     def ending_offsets(self, topic: Topic) -> Offsets:
         return _offsets("endingOffsets", self.ending, topic)
+
+
+def _address(url: str, conf: Mapping[str, str]) -> str:
+    with Log(url, background=False, conf=conf) as log:
+        return log.url
 
 
 def as_options(offsets: Mapping[int, int] | str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,8 +21,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.errors import OffsetOutOfRange
-from penstock.log.cut import Offsets
-from penstock.log.reading import RETRIES, Piece, may_hold, pieces
+from penstock.log.folder_partition import FolderPartition
+from penstock.log.partition import Offsets, Piece
+from penstock.log.reading import RETRIES, FolderPiece, may_hold
 from penstock.spark.columns import (
     check_event_time,
     chosen_columns,
@@ -33,7 +35,7 @@ from penstock.spark.columns import (
     spark_schema,
     with_place,
 )
-from penstock.spark.options import SourceOptions, as_options
+from penstock.spark.options import KAFKA, SourceOptions, as_options
 from penstock.spark.sealed import SealedFile, read_sealed, sealed_files
 from penstock.spark.session_settings import settings_for_now
 from penstock.spark.source import as_spark, batches_of, tasks_of
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from penstock.log.hours import TimeRange
     from penstock.log.partition import Partition
     from penstock.log.topic import Topic
+    from penstock.spark.late_counts import LateCounts
 
 SMALL_BYTES = 64 << 20
 """A hot tail up to this size is handed over by the driver: Python workers would cost 0.1 s to start."""
@@ -68,6 +71,7 @@ def read(
     event_time: MomentRanges = None,
     small_rows: int = SMALL_ROWS,
     small_bytes: int = SMALL_BYTES,
+    late_counts: LateCounts | None = None,
 ) -> DataFrame:
     """The records between two cuts as a DataFrame: the columns asked for, then _partition, _offset, _arrived, _late.
 
@@ -75,7 +79,7 @@ def read(
     need not name partitions at offset 0. Ranges of arrival and event time are half open and exact, and skip whatever
     cannot hold them. The frame is a snapshot: records that come later are not in it. It names files, so use it before
     retention or compaction (ten minutes later) removes them. Starts no Spark job; checks every sealed file against its
-    checksum, once per process.
+    checksum, once per process. `late_counts` are told of late records, unless some are in sealed files.
 
     Raises OffsetOutOfRange where retention removed what `start` asks for, CorruptionError where a file is damaged.
     """
@@ -87,10 +91,11 @@ def read(
     plan = _plan(topic, asked)
     frames = read_sealed(topic, spark, plan.files, names, asked.arrived, asked.event_time)
     is_small = plan.hot_rows <= small_rows and plan.hot_bytes <= small_bytes
+    counts = None if plan.files else late_counts
     if plan.hot_rows and not is_small:
-        frames.append(_through_workers(topic, spark, plan, names, asked))
+        frames.append(_through_workers(topic, spark, plan, names, asked, counts))
     elif plan.hot_rows or not frames:
-        frames.append(_from_driver(topic, spark, plan, names, asked))
+        frames.append(_from_driver(topic, spark, plan, names, asked, counts))
     whole = frames[0]
     for frame in frames[1:]:
         whole = whole.unionAll(frame)
@@ -117,13 +122,14 @@ def read_stream(
     topic.refresh()
     chosen_columns(topic, columns)
     given = {
-        "log": f"dir:{topic.log.root.absolute()}",
+        "log": topic.log.url,
         "topic": topic.name,
         "columns": None if columns is None else json.dumps([*columns]),
         "startingOffsets": as_options(start),
         "maxRowsPerTrigger": max_rows,
         "maxBytesPerTrigger": max_bytes,
         "failOnDataLoss": str(fail_on_data_loss).lower(),
+        **{f"{KAFKA}{name}": value for name, value in topic.log.conf.items()},
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
     SourceOptions.parse(options).starting_offsets(topic)  # A mistake is told here, not from a worker.
@@ -167,11 +173,13 @@ def _plan_once(topic: Topic, asked: _Asked) -> _Plan:
         first, last = _bounds(partition, asked)
         chosen = [
             piece
-            for piece in (pieces(partition, first, last) if last > first else ())
+            for piece in (partition.pieces(first, last) if last > first else ())
             if may_hold(piece, asked.arrived, asked.event_time)
         ]
-        files += sealed_files(partition, [piece for piece in chosen if piece.is_sealed], first, last, asked.arrived)
-        mine = [piece for piece in chosen if not piece.is_sealed]
+        sealed = [piece for piece in chosen if isinstance(piece, FolderPiece) and piece.is_sealed]
+        if isinstance(partition, FolderPartition):
+            files += sealed_files(partition, sealed, first, last, asked.arrived)
+        mine = chosen[len(sealed) :]
         hot += mine
         hot_start[partition.number] = max(mine[0].start, first) if mine else last
         hot_stop[partition.number] = min(mine[-1].stop, last) if mine else last
@@ -188,11 +196,13 @@ def _bounds(partition: Partition, asked: _Asked) -> tuple[int, int]:
     return first, max(first, last)
 
 
-def _from_driver(topic: Topic, spark: SparkSession, plan: _Plan, names: list[str], asked: _Asked) -> DataFrame:
+def _from_driver(
+    topic: Topic, spark: SparkSession, plan: _Plan, names: list[str], asked: _Asked, counts: LateCounts | None
+) -> DataFrame:
     schema = spark_schema(topic, names)
     target = to_arrow_schema(schema, timezone="UTC")
-    batches = [
-        as_spark(topic, batch, target)
+    found = [
+        batch
         for partition in topic.partitions
         if plan.hot_stop[partition.number] > plan.hot_start[partition.number]
         for batch in partition.read(
@@ -200,6 +210,9 @@ def _from_driver(topic: Topic, spark: SparkSession, plan: _Plan, names: list[str
             columns=names, arrived=asked.arrived, event_time=asked.event_time,
         )
     ]  # fmt: skip
+    if counts is not None:
+        counts.known(sum(batch.column("_late").true_count for batch in found))
+    batches = [as_spark(topic, batch, target) for batch in found]
     # Never without a batch: PySpark cannot make a frame from nested times in no chunks at all.
     nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in target], schema=target)
     table = pa.Table.from_batches(batches or [nothing])
@@ -210,22 +223,31 @@ def _from_driver(topic: Topic, spark: SparkSession, plan: _Plan, names: list[str
         return spark.createDataFrame(table, schema)
 
 
-def _through_workers(topic: Topic, spark: SparkSession, plan: _Plan, names: list[str], asked: _Asked) -> DataFrame:
+def _through_workers(
+    topic: Topic, spark: SparkSession, plan: _Plan, names: list[str], asked: _Asked, counts: LateCounts | None
+) -> DataFrame:
     """Reads a large tail in Python workers, in as few columns as can be: each costs Spark about 40 ns a row.
 
     Partition and offset travel as one number. What is late Spark works out by itself, if somebody asks.
     """
     options = SourceOptions(
-        topic.log.root.absolute(), topic.name, arrived=_frozen(asked.arrived), event_time=_frozen(asked.event_time)
+        topic.log.url,
+        topic.name,
+        tuple(topic.log.conf.items()),
+        arrived=_frozen(asked.arrived),
+        event_time=_frozen(asked.event_time),
     )
     tasks = tasks_of(topic, plan.hot_start, plan.hot_stop, options)
     is_late_sent = topic.definition.event_time is not None and topic.definition.event_time not in names
     fields = [field for field in source_schema(topic, names) if field.name != "_late" or is_late_sent]
 
+    told = None if counts is None else counts.by_tasks(spark, len(tasks))
+
     def records(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from map(with_place, batches_of(options, StructType(fields), tasks[number]))
+                on_end = None if told is None else partial(told.tell, number)
+                yield from map(with_place, batches_of(options, StructType(fields), tasks[number], on_end))
 
     schema = StructType([field for field in fields if field.name != "_partition"])
     # Not the source itself: Spark counts its rows one by one, and starts two more processes to plan it.

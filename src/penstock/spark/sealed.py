@@ -35,9 +35,9 @@ from penstock.spark.session_settings import settings_for_now
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.log.folder_partition import FolderPartition
     from penstock.log.hours import TimeRange
-    from penstock.log.partition import Partition
-    from penstock.log.reading import Piece
+    from penstock.log.reading import FolderPiece
     from penstock.log.topic import Topic
 
 Run = tuple[int, int]
@@ -75,7 +75,11 @@ class SealedFile:
 
 
 def sealed_files(
-    partition: Partition, chosen: Sequence[Piece], first: int, last: int, arrived: Sequence[TimeRange] | None
+    partition: FolderPartition,
+    chosen: Sequence[FolderPiece],
+    first: int,
+    last: int,
+    arrived: Sequence[TimeRange] | None,
 ) -> list[SealedFile]:
     """The files of the chosen row groups, each compared with its checksum. FileNotFoundError if one is gone by now."""
     known = {segment.file: segment for segment in partition.manifest().segments} if chosen else {}
@@ -159,7 +163,7 @@ def _at_most(runs: list[Run], count: int) -> list[Run]:
     return [(runs[start][0], runs[stop][1]) for start, stop in zip(starts, stops, strict=True)]
 
 
-def _is_inside(piece: Piece, arrived: Sequence[TimeRange] | None) -> bool:
+def _is_inside(piece: FolderPiece, arrived: Sequence[TimeRange] | None) -> bool:
     return arrived is None or any(
         (low is None or piece.arrived_min >= low) and (high is None or piece.arrived_max < high)
         for low, high in arrived

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from penstock.errors import OffsetOutOfRange, StreamDataLost, TopicReplaced
-from penstock.log.cut import Offsets
+from penstock.log.partition import Offsets
 from penstock.spark.source import Task, batches_of, check_schema, open_topic, tasks_of
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -37,6 +38,8 @@ class Changes:
     def gone(self) -> pa.Array:
         """The keys of rows that leave the view."""
         keys = one_array(self.before.column(KEY))
+        if not len(keys):  # A first step: a lookup of all that comes would be built for nothing.
+            return keys
         return keys.filter(pc.invert(is_among(keys, one_array(self.after.column(KEY)))))
 
     def without(self, keys: pa.Array) -> Changes:
@@ -83,12 +86,23 @@ def with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
 
 def repeated(keys: pa.Array) -> tuple[int, int] | None:
     """The places of two equal keys, or None where each is there once."""
+    halves = np.sort(first_halves(keys))
+    if not (halves[1:] == halves[:-1]).any():  # Nearly always, and found ten times as fast.
+        return None
     counts = pc.value_counts(keys)
     many = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     if len(many) == 0:
         return None
     first, second = np.flatnonzero(pc.equal(keys, many[0]).to_numpy(zero_copy_only=False))[:2]
     return int(first), int(second)
+
+
+def first_halves(keys: pa.Array) -> npt.NDArray[np.uint64]:
+    """The first eight bytes of each key as a number, which sorts as they do."""
+    if not len(keys):
+        return np.empty(0, np.uint64)
+    halves: npt.NDArray[np.uint64] = np.frombuffer(keys.buffers()[1], ">u8")[2 * keys.offset :: 2][: len(keys)]
+    return halves.astype(np.uint64)
 
 
 def readable_rows(table: pa.Table) -> list[dict[str, Any]]:

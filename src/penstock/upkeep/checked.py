@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from penstock.alerts.compiled import compile_alerts
 from penstock.errors import BindingError, CycleError, PipelineError, TableUnreadable
 from penstock.pipeline.pipeline import Pipeline
 from penstock.plans.decision import Problem
@@ -40,7 +41,8 @@ def check_pipeline(
             problems.append(error)
             sound = _without(sound, culprits)
         else:
-            return compiled, (*problems, *found)
+            _, unclear = compile_alerts(sound.alerts.values(), compiled, spark)
+            return compiled, (*problems, *found, *unclear)
 
 
 def _culprits(pipeline: Pipeline, error: PipelineError) -> tuple[str, ...]:
@@ -67,4 +69,5 @@ def _without(pipeline: Pipeline, names: Iterable[str]) -> Pipeline:
     smaller = copy.copy(pipeline)
     smaller.views = {name: view for name, view in pipeline.views.items() if name not in gone}
     smaller.tables = {name: table for name, table in pipeline.tables.items() if name not in gone}
+    smaller.alerts = {name: alert for name, alert in pipeline.alerts.items() if alert.view in smaller.views}
     return smaller

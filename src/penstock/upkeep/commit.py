@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,7 +16,7 @@ from penstock.errors import ValueUnfit
 from penstock.events.schema import parse_ddl
 from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
 from penstock.upkeep.changelog import changelog_rows
-from penstock.upkeep.changes import KEY, Changes, one_array, readable_rows
+from penstock.upkeep.changes import KEY, Changes, first_halves, one_array, readable_rows
 from penstock.upkeep.fold import FoldGroups
 from penstock.upkeep.kept_rows import KeptChange
 from penstock.views.catalog import Catalog, Counters, Generation
@@ -91,9 +93,9 @@ def write_piece(tx: Transaction, generation: Generation, view: CompiledView, row
 def _write_view(tx: Transaction, generation: Generation, view: CompiledView, changes: Changes) -> None:
     """Writes the rows of one view; RowsUnfit, or ValueUnfit, if the database cannot hold some of them."""
     table = view.shape.table(generation.layers)
-    changes = replace(changes, after=in_order(changes.after, [KEY]))
     if len(changes.gone):
         tx.delete(table, KEY, changes.gone)
+    changes = replace(changes, after=in_order(changes.after, [KEY]))
     refused = tx.upsert(table, changes.after) if changes.after.num_rows else []
     if refused:
         _check_not_added_up(view, changes, refused)
@@ -136,7 +138,15 @@ def in_order(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     """Many rows in the order in which they are stored: the table then grows page by page, not all over."""
     if rows.num_rows < ORDERED_ROWS:
         return rows
+    if list(columns) == [KEY]:
+        return rows.take(pa.array(_nearly_sorted(one_array(rows.column(KEY)))))
     return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns]))
+
+
+def _nearly_sorted(keys: pa.Array) -> npt.NDArray[np.int64]:
+    """The order of hashes by their first half, which is nearly always all of it, and found three times as fast."""
+    order: npt.NDArray[np.int64] = np.argsort(first_halves(keys), kind="stable")
+    return order
 
 
 def dead_topic(pipeline: str, view: str) -> str:

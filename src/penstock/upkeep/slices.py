@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.log.cut import Offsets
-from penstock.log.late import count_late, latest_arrival
+from penstock.log.partition import Offsets
 from penstock.plans.jvm import catalyst
 from penstock.plans.rows import from_arrow
 from penstock.spark.columns import column
+from penstock.spark.late_counts import LateCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +36,7 @@ class Slice:
     start: Offsets
     stop: Offsets
     _frames: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    _late_counts: list[LateCounts] = field(default_factory=list, repr=False, compare=False)
 
     @cached_property
     def rows(self) -> int:
@@ -49,18 +50,23 @@ class Slice:
 
     @cached_property
     def late(self) -> int:
-        """How many of them came late."""
-        if not self.is_small:
-            return count_late(self.topic, self.start, self.stop)
-        return int(pc.sum(self.table.column("_late")).as_py() or 0)
+        """How many of them came late. Those who read them may have counted: ask when the step has run."""
+        if self.is_small:
+            return int(pc.sum(self.table.column("_late")).as_py() or 0)
+        known = [total for each in self._late_counts if (total := each.total) is not None]
+        return known[0] if known else self.topic.count_late(self.start, self.stop)
 
     @cached_property
     def clock_us(self) -> int:
         """The greatest arrival; 0 if there is no record."""
         if not self.is_small:
-            return latest_arrival(self.topic, self.start, self.stop)
+            return self.topic.latest_arrival(self.start, self.stop)
         latest = pc.max(self.table.column("_arrived"))
         return int(latest.value) if latest.is_valid else 0
+
+    def measure(self) -> None:
+        """Asks the log now for what the commit will want to know, and remembers it."""
+        _ = self.late, self.clock_us
 
     @property
     def is_small(self) -> bool:
@@ -85,7 +91,9 @@ class Slice:
     def _make_frame(self, spark: SparkSession, schema: StructType, late: Late, needed: Sequence[str]) -> DataFrame:
         if self.is_small:
             return from_arrow(spark, self.kept(late, self.topic.schema.names), schema)
-        frame = self.topic.read(spark, start=self.start, until=self.stop, columns=needed)
+        counts = LateCounts()
+        self._late_counts.append(counts)
+        frame = self.topic.read(spark, start=self.start, until=self.stop, columns=needed, late_counts=counts)
         return with_all_columns(frame if late == "correct" else frame.filter("NOT _late"), schema)
 
 

@@ -31,7 +31,7 @@ def main(path: str) -> None:
     cuts = [{name: {int(n): offset for n, offset in each.items()} for name, each in cut.items()} for cut in job["cuts"]]
     spark = session(SparkSettings(master=job["master"], shuffle_partitions=job["shuffle_partitions"]), name="verify")
     with (
-        Log(job["log"], background=False) as log,
+        Log(job["log"], background=False, conf=job["log_conf"]) as log,
         open_store(f"sqlite:{job['database']}") as store,
         open_engine(pipeline, log=log, store=store, spark=spark, is_silent=True) as engine,
     ):

@@ -13,7 +13,7 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from penstock.log.cut import Offsets
+from penstock.log.partition import Offsets
 from penstock.log.topic import Topic
 
 Cut = dict[str, Offsets]

@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 
 from penstock.errors import VerifyProcessFailed
+from penstock.spark.cluster import is_local
 from penstock.verify.cuts import Cut
 from penstock.verify.runs import Run, Runner
 
@@ -59,15 +60,22 @@ def _write_job(runner: Runner, cuts: Sequence[Cut]) -> Path:
     job = {
         "pipeline": str(folder / "pipeline.pickle"),
         "path": sys.path,
-        "log": str(runner.log.root.absolute()),
+        "log": runner.log.url,
+        "log_conf": runner.log.conf,
         "database": str(folder / "views.db"),
         "cuts": [{name: {str(n): offset for n, offset in each.items()} for name, each in cut.items()} for cut in cuts],
-        "master": runner.spark.sparkContext.master,
+        "master": _master_of(runner.spark.sparkContext.master),
         "shuffle_partitions": int(settings.get("spark.sql.shuffle.partitions") or 4),
     }
     path = folder / "job.json"
+    path.touch(0o600)  # It may hold a password.
     path.write_text(json.dumps(job), encoding="utf-8")
     return path
+
+
+def _master_of(master: str | None) -> str:
+    """Where a child computes: on a cluster it would wait for cores that its parent holds."""
+    return master if master is not None and is_local(master) else "local[2]"
 
 
 def _run_child(job: Path, signs: int | None, seconds: float) -> str:

@@ -78,7 +78,7 @@ def verify(
     topics = recorded_topics(pipeline, log)
     recorded = Recorded.of(topics, rows)
     if not recorded.total:
-        raise NothingRecorded(pipeline.name, list(topics), str(log.root))
+        raise NothingRecorded(pipeline.name, list(topics), log.url)
     compiled, problems = try_compile(pipeline, spark)
     failures = [Failure("problem", each.view, each.place, each.message, each.hint, each.place) for each in problems]
     lines: list[Line] = []

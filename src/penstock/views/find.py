@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -40,7 +41,7 @@ class StoredView:
     def rows(self) -> int:
         return self.generation.counters[self.name].rows
 
-    @property
+    @cached_property
     def table(self) -> StoredTable:
         """The columns that people see, and the key. What is hidden is not among them."""
         schema = pa.schema([pa.field(KEY, pa.binary(16)), *self.known.schema])
@@ -171,7 +172,11 @@ def _value(text: str, kind: pa.DataType) -> Any:
     if types.is_boolean(kind):
         return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
     if types.is_integer(kind):
-        return pa.scalar(int(text), kind).as_py()
+        number, bits = int(text), kind.bit_width
+        low, high = (-(1 << bits - 1), 1 << bits - 1) if types.is_signed_integer(kind) else (0, 1 << bits)
+        if not low <= number < high:
+            raise OverflowError(text)
+        return number
     if types.is_floating(kind):
         return pa.scalar(float(text), kind).as_py()
     if types.is_decimal(kind):

@@ -19,8 +19,8 @@ from penstock.clock import now_us
 from penstock.errors import PenstockError, RecordsRefused
 from penstock.events.encode import encode
 from penstock.log.log import Log
+from penstock.log.partition import Sequences
 from penstock.log.producers import named_producer
-from penstock.log.tail import Sequences
 from penstock.log.topic import Topic
 from penstock.views.system_tables import OUTBOX, OUTBOX_IDS
 
@@ -71,6 +71,11 @@ def enqueue(connection: Connection, pipeline: str, topic: str, rows: pa.Table) -
         for start, part in _parts(rows)
     ]
     connection.execute(insert(OUTBOX), entries)
+
+
+def sent_to(connection: Connection) -> frozenset[str]:
+    """The topics that pipelines send to."""
+    return frozenset(connection.scalars(select(_I.topic).distinct()))
 
 
 def waiting(connection: Connection, pipeline: str | None = None) -> dict[str, int]:
@@ -165,7 +170,7 @@ class Relay:
 
 
 def _producer(pipeline: str, topic: str) -> bytes:
-    return named_producer(f"view.{pipeline}.{topic}")
+    return named_producer(f"view.{pipeline}/{topic}")
 
 
 def _take_ids(connection: Connection, pipeline: str, topic: str, count: int) -> int:

@@ -8,6 +8,7 @@ the server, so a frozen owner holds up nobody. Sessions run in UTC.
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,15 +48,18 @@ from penstock.errors import (
     RowsRefused,
     RowsReplaced,
     StoreFull,
+    StoreNotTrusted,
     StoreTooOld,
     StoreUnavailable,
 )
+from penstock.loopback import warn_of_plain_database
 from penstock.views.copying import copy_lines
-from penstock.views.database import Database, Purpose, Rows, refuse_long
+from penstock.views.database import Database, Purpose, Rows, quote_every_name, refuse_long
 from penstock.views.tables import Lookup, StoredTable
 from penstock.views.values import Kind, Physical, Plain, from_plain, plain_type
 
 VERSION_MIN = 150_000
+CONNECT_SECONDS = 10
 COPY_ROWS_MIN = 5_000
 """From so many rows on they go by COPY."""
 
@@ -66,6 +70,8 @@ _ARRAYS_BYTES_MAX = 64 << 20
 _RELATIONS = {"r": "table", "p": "table", "v": "view", "m": "materialized view", "i": "index", "S": "sequence"}
 _AS_TEXT = ("timestamptz", "timestamp", "date", "numeric", "jsonb")
 _NUL_IN_JSON = r"(^|[^\\])(\\\\)*\\u0000"
+_UNTRUSTED = re.compile("certificate|does not support SSL")
+"""What the driver says where TLS was asked for and cannot be had. Of a server that goes away it says other things."""
 _PLAIN_SQL: Mapping[Kind, TypeEngine[Any]] = {
     "boolean": pg.BOOLEAN(),
     "integer": pg.BIGINT(),
@@ -81,14 +87,19 @@ class PostgresDatabase(Database):
         super().__init__()
         self.place = url.set(drivername="postgresql").render_as_string(hide_password=True)
         self._idle_ms = max(int(lease.total_seconds() * 750), 100)
+        if "connect_timeout" not in url.query:
+            # A server that takes a connection and then says nothing would be waited for without end.
+            url = url.update_query_dict({"connect_timeout": str(CONNECT_SECONDS)})
         self._writers = self.engine = create_engine(url, pool_pre_ping=True, pool_size=2, max_overflow=30)
         self._readers = create_engine(
             url, pool_pre_ping=True, pool_size=2, max_overflow=30, isolation_level="REPEATABLE READ"
         )
+        quote_every_name(self._writers, self._readers)
         event.listen(self._writers, "connect", lambda driver, _: self._prepare(driver, is_reader=False))
         event.listen(self._readers, "connect", lambda driver, _: self._prepare(driver, is_reader=True))
         with self.errors(), self._writers.connect() as connection:
             version = _driver(connection).info.server_version
+            warn_of_plain_database("views", self.place, _driver(connection))
         if version < VERSION_MIN:
             found = f"{version // 10_000}.{version % 10_000}"
             raise StoreTooOld("PostgreSQL", found, "15", "it was tested with no older one", "upgrade the server")
@@ -233,6 +244,8 @@ class PostgresDatabase(Database):
             return RowsReplaced(self.place, error)
         if state == "53100":
             return StoreFull(self.place, error)
+        if not state and _UNTRUSTED.search(str(error)):
+            return StoreNotTrusted(self.place, error)
         if state.startswith(("28", "3D", "42501")):
             return StoreUnavailable(self.place, error, is_retryable=False)
         is_gone = isinstance(error, psycopg.OperationalError) or str(error) == "the connection is closed"

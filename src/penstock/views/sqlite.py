@@ -30,7 +30,7 @@ from penstock.errors import (
     StoreUnavailable,
 )
 from penstock.views import apsw_dbapi
-from penstock.views.database import Database, Purpose, Rows, refuse_long
+from penstock.views.database import Database, Purpose, Rows, quote_every_name, refuse_long
 from penstock.views.tables import Lookup, StoredTable
 from penstock.views.values import Kind, Physical, Plain, from_plain, plain_type
 
@@ -41,6 +41,8 @@ _LENGTH_MAX = 900_000_000
 _CHECKPOINT_PAGES = 8_192
 """32 MiB. With 1,000 pages, SQLite's own choice, a step over a thousand old rows would always end in a checkpoint."""
 _ROWS_AT_ONCE = 20_000
+_ROWS_TOGETHER = 16
+"""So many rows are written by one statement: starting one takes as long as storing a row. 2,000 columns still fit."""
 _DECLARED: Mapping[Kind, str] = {
     "boolean": "BOOLEAN",
     "integer": "INTEGER",
@@ -79,6 +81,7 @@ class SqliteDatabase(Database):
         url = URL.create("sqlite+apsw", database=str(path))
         self._writers = self.engine = create_engine(url, creator=self._writer, pool_size=2, max_overflow=30)
         self._readers = create_engine(url, creator=self._reader, pool_size=2, max_overflow=30)
+        quote_every_name(self._writers, self._readers)
         with self.errors():
             # The file is there from now on, in WAL mode. No transaction: somebody may hold the lock, and own() waits.
             self._writers.raw_connection().close()
@@ -105,12 +108,14 @@ class SqliteDatabase(Database):
                 return
 
     def write(self, connection: Connection, table: StoredTable, arrays: Sequence[pa.Array], is_upsert: bool) -> None:
-        statement = self._insert_statement(table, is_upsert)
-        cursor = _apsw(connection).cursor()
+        cursor, width = _apsw(connection).cursor(), len(arrays)
         try:
             for start in range(0, len(arrays[0]), _ROWS_AT_ONCE):
-                columns = [_driver_values(each[start : start + _ROWS_AT_ONCE]) for each in arrays]
-                cursor.executemany(statement, zip(*columns, strict=True))
+                values = _row_by_row([each[start : start + _ROWS_AT_ONCE] for each in arrays])
+                whole = len(values) - len(values) % (_ROWS_TOGETHER * width)
+                for rows, part in ((_ROWS_TOGETHER, values[:whole]), (1, values[whole:])):
+                    if part:
+                        cursor.executemany(self._insert_statement(table, is_upsert, rows), _cut(part, rows * width))
         except apsw.ConstraintError as error:
             raise RowsRefused(table.name, error) from error
 
@@ -204,11 +209,11 @@ class SqliteDatabase(Database):
         connection.pragma("synchronous", "full")
         connection.pragma("wal_autocheckpoint", _CHECKPOINT_PAGES)
 
-    def _insert_statement(self, table: StoredTable, is_upsert: bool) -> str:
-        key = (table, "insert", is_upsert)
+    def _insert_statement(self, table: StoredTable, is_upsert: bool, rows: int) -> str:
+        key = (table, "insert", is_upsert, rows)
         if key not in self._statements:
             sql_table = self.sql_table(table)
-            statement = insert(sql_table)
+            statement = insert(sql_table).values([dict.fromkeys(sql_table.c.keys())] * rows)
             primary = list(sql_table.primary_key.columns)
             if is_upsert:
                 assert primary, f"table {table.name!r} has no primary columns to find rows by"
@@ -266,6 +271,18 @@ def _apsw(connection: Connection) -> apsw.Connection:
 
 def _lines(lookup: Lookup) -> Iterable[tuple[Any, ...]]:
     return zip(*(_driver_values(each) for each in lookup.parameters), strict=True)
+
+
+def _row_by_row(arrays: Sequence[pa.Array]) -> list[Any]:
+    """The values of plain columns as apsw binds them, one row after the other."""
+    values: list[Any] = [None] * (len(arrays) * len(arrays[0]))
+    for place, each in enumerate(arrays):
+        values[place :: len(arrays)] = _driver_values(each)
+    return values
+
+
+def _cut(values: list[Any], size: int) -> Iterator[list[Any]]:
+    return (values[start : start + size] for start in range(0, len(values), size))
 
 
 def _driver_values(array: pa.Array) -> list[Any]:

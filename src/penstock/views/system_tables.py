@@ -9,6 +9,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Connection,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -16,7 +17,7 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 METADATA = MetaData()
 
@@ -92,6 +93,76 @@ REQUESTS = Table(
     Column("asked_us", BigInteger, nullable=False),
 )
 
+RUNS = Table(
+    "_penstock_runs",
+    METADATA,
+    Column("pipeline", Text, primary_key=True),
+    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
+    Column("mode", Text, primary_key=True),
+    Column("pid", Integer, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("started_us", BigInteger, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
+    Column("ended_us", BigInteger),  # NULL while it runs, and if it was killed.
+    Column("outcome", Text, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("steps", BigInteger, nullable=False),
+    Column("samples", Text, nullable=False),  # JSON
+)
+
+REALTIME = Table(
+    "_penstock_realtime",
+    METADATA,
+    Column("pipeline", Text, primary_key=True),
+    Column("topic", Text, primary_key=True),  # A changelog that was written record at a time.
+    Column("view_name", Text, nullable=False),
+    Column("started_us", BigInteger, nullable=False),
+)
+
+ALERTS = Table(
+    "_penstock_alerts",
+    METADATA,
+    Column("pipeline", Text, primary_key=True),
+    Column("alert", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("view_name", Text, nullable=False),
+    Column("receiver", Text, nullable=False),  # Empty: the alert itself failed, and nobody is told.
+    Column("text", Text, nullable=False),
+    Column("told_rows", Text, nullable=False),  # JSON, the first of them.
+    Column("rows_total", BigInteger, nullable=False),
+    Column("clock_us", BigInteger, nullable=False),  # The arrival clock of the step.
+    Column("created_us", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("first_us", BigInteger),  # When it was first tried.
+    Column("next_us", BigInteger),  # When it is tried next; NULL once it is settled.
+    Column("sent_us", BigInteger),
+    Column("error", Text),
+    Column("holder", Text),  # Who is sending it now,
+    Column("lease_us", BigInteger),  # and until when nobody else does.
+    Index("_penstock_alerts_due", "state", "next_us"),
+    Index("_penstock_alerts_recent", "created_us"),
+)
+
+ALERTS_TOLD = Table(
+    "_penstock_alerts_told",
+    METADATA,
+    Column("pipeline", Text, primary_key=True),
+    Column("alert", Text, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),  # The hash of the row's key.
+    Column("told_us", BigInteger, nullable=False),  # By the arrival clock.
+    Index("_penstock_alerts_told_over", "pipeline", "alert", "told_us"),
+)
+
+ALERTS_LAST = Table(
+    "_penstock_alerts_last",
+    METADATA,
+    Column("pipeline", Text, primary_key=True),
+    Column("alert", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),  # Stays when entries go: numbers are never used again.
+    Column("clock_us", BigInteger, nullable=False),  # Nobody is told of what was before.
+)
+
 
 def create_system_tables(connection: Connection) -> None:
     """Makes what is missing. Any number of processes may do this at once."""
@@ -99,3 +170,5 @@ def create_system_tables(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _CREATING})
     for table in METADATA.sorted_tables:
         connection.execute(CreateTable(table, if_not_exists=True))
+        for index in sorted(table.indexes, key=lambda each: str(each.name)):
+            connection.execute(CreateIndex(index, if_not_exists=True))

@@ -1,0 +1,71 @@
+"""Spark as a run record at a time needs it: with the Kafka connector, and a core for each partition that is read."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import ConnectorMissing, TooFewCores
+from penstock.pipeline.pipeline import Pipeline
+from penstock.settings import SparkSettings
+from penstock.spark.cluster import is_local
+from penstock.spark.jars import CONNECTOR, connector_in, jars_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NAMES_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+_PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+
+
+def realtime_spark(pipeline: Pipeline, settings: SparkSettings) -> SparkSettings:
+    """The same Spark, with the connector's jars and enough threads. ConnectorMissing if the jars are not here."""
+    if not any(name in settings.conf for name in _NAMES_JARS):
+        folder = jars_folder()
+        jars = connector_in(folder)
+        if not jars:
+            there = sum((folder / each.name).is_file() for each in CONNECTOR)
+            raise ConnectorMissing(folder, f"{there} of {len(CONNECTOR)} jars")
+        settings = replace(settings, conf={**settings.conf, "spark.jars": ",".join(map(str, jars))})
+    # Decoding makes long expressions: as one method for a whole stage, Java does not compile them.
+    conf = {"spark.sql.codegen.wholeStage": "false", **settings.conf}
+    return replace(settings, master=_with_threads(settings.master, cores_needed(pipeline) + 1), conf=conf)
+
+
+def cores_needed(pipeline: Pipeline) -> int:
+    """Every view holds a core for each partition of its topic, and so do the dead letters of each topic."""
+    partitions = {spec.bound: int(spec.options.get("partitions", 1)) for spec in pipeline.topics.values()}
+    read = [name for spec in pipeline.views.values() for name in spec.inputs if name in partitions]
+    return sum(partitions[name] for name in [*read, *{*read}])
+
+
+def _with_threads(master: str, least: int) -> str:
+    """A local master with at least so many threads: most of them only wait for Kafka."""
+    match = re.fullmatch(r"local(?:\[([0-9]+|\*)(,.+)?\])?", master)
+    if match is None:
+        return master
+    asked = os.cpu_count() or 1 if match[1] == "*" else int(match[1] or 1)
+    return f"local[{max(asked, least)}{match[2] or ''}]"
+
+
+def check_spark(pipeline: Pipeline, spark: SparkSession) -> None:
+    """ConnectorMissing if Spark does not know Kafka, TooFewCores if a cluster is too small."""
+    from py4j.protocol import Py4JJavaError
+
+    context = spark.sparkContext
+    java: Any = context._jvm
+    try:
+        java.java.lang.Class.forName(_PROVIDER, False, java.java.lang.Thread.currentThread().getContextClassLoader())
+    except Py4JJavaError as error:
+        found = f"Spark runs with spark.jars = {context.getConf().get('spark.jars', '') or 'nothing'}"
+        raise ConnectorMissing(jars_folder(), found) from error
+    check_cores(pipeline, str(context.master), context.defaultParallelism)
+
+
+def check_cores(pipeline: Pipeline, master: str, cores: int) -> None:
+    """TooFewCores if a cluster gives fewer than the queries hold: the last of them would wait for ever."""
+    needed = cores_needed(pipeline)
+    if not is_local(master) and cores < needed:
+        raise TooFewCores(pipeline.name, needed, cores)
