@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.views.catalog import Catalog, Counters, KnownView
 from penstock.views.fence import Fence
 from penstock.views.keys import key_hashes
@@ -51,7 +51,7 @@ def stored(folder: Path) -> Stored:
 
     One event a minute from noon on, each arriving at its time but for the last, which is an hour late. Lateness: 2 m.
     """
-    with Log(folder / "log", background=False) as log:
+    with FolderLog(folder / "log", background=False) as log:
         topic = log.create("access", "time timestamp, url string", event_time="time", lateness="2 minutes")
         for number in range(10):
             happened = NOON + number * MINUTE

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.options import parse_size
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from tests.cli.commands import fails, result, run
 from tests.log.rows import rows
 
@@ -18,8 +18,8 @@ COMMANDS = [
     "", "topic", "topic create", "topic list", "topic show", "topic alter", "topic delete", "produce", "load",
     "consume", "log", "log check", "log inspect", "log seal", "log retain", "check", "plan", "run", "view", "view list",
     "view show", "view query", "view export", "view rebuild", "view drop", "view generations", "diff", "switch",
-    "rollback", "lag", "late", "explain-row", "serve", "serve token", "serve token add", "serve token list",
-    "serve token remove",
+    "alert", "alert list", "alert show", "alert retry", "alert test", "rollback", "lag", "late", "explain-row", "serve",
+    "token", "token add", "token list", "token remove",
 ]  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def test_wrong_usage_is_exit_code_2(words: list[str]) -> None:
 
 
 def test_log_can_be_named_before_and_after_the_command(tmp_path: Path) -> None:
-    Log(tmp_path / "there", background=False).create("events", "n int")
+    FolderLog(tmp_path / "there", background=False).create("events", "n int")
     for words in (
         ["--log", f"dir:{tmp_path}/there", "topic", "list"],
         ["topic", "list", "--log", str(tmp_path / "there")],
@@ -52,7 +52,7 @@ def test_log_can_be_named_before_and_after_the_command(tmp_path: Path) -> None:
 
 
 def test_log_is_found_by_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Log(tmp_path / "there", background=False).create("events", "n int")
+    FolderLog(tmp_path / "there", background=False).create("events", "n int")
     (tmp_path / "inside").mkdir()
     monkeypatch.chdir(tmp_path / "inside")
     monkeypatch.setenv("PENSTOCK_LOG_URL", f"dir:{tmp_path}/there")
@@ -70,12 +70,12 @@ def test_error_of_the_system_is_told_in_words(tmp_path: Path) -> None:
 
 
 def test_bug_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(Log, "topics", lambda *given, **named: 1 / 0)
+    monkeypatch.setattr(FolderLog, "topics", lambda *given, **named: 1 / 0)
     assert isinstance(result("--log", str(tmp_path), "topic", "list").exception, ZeroDivisionError)
 
 
 def test_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
-    with Log(tmp_path, background=False) as log:
+    with FolderLog(tmp_path, background=False) as log:
         log.create("events", "time timestamp, user string, n bigint").partitions[0].append(rows(range(50_000)))
     command = f"{sys.executable} -m penstock.cli --log {tmp_path} consume events --group g"
     found = subprocess.run(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from tests.cli.commands import fails, run
 from tests.log.rows import rows
 
@@ -21,9 +21,9 @@ SCHEMA = "time timestamp, user string, n bigint"
 
 
 @pytest.fixture
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderLog:
     monkeypatch.chdir(tmp_path)
-    log = Log(tmp_path / "data" / "log", background=False)
+    log = FolderLog(tmp_path / "data" / "log", background=False)
     topic = log.create("events", SCHEMA, partitions=2)
     topic.partitions[0].append(rows(range(10)))
     topic.partitions[1].append(rows(range(10, 15)))
@@ -38,12 +38,12 @@ def numbers(*words: str) -> list[int]:
     return sorted(event["n"] for event in consume(*words))
 
 
-def test_everything_up_to_now_is_printed(log: Log) -> None:
+def test_everything_up_to_now_is_printed(log: FolderLog) -> None:
     assert numbers("events") == list(range(15))
     assert consume("events")[0] == {"time": "2026-01-01T00:00:00Z", "user": "u0", "n": 0}
 
 
-def test_own_columns_are_printed_on_demand(log: Log) -> None:
+def test_own_columns_are_printed_on_demand(log: FolderLog) -> None:
     event = next(event for event in consume("events", "--meta") if event["n"] == 12)
     assert (event["_topic"], event["_partition"], event["_offset"], event["_late"]) == ("events", 1, 2, False)
     assert event["_arrived"].endswith("Z")
@@ -53,23 +53,23 @@ def test_own_columns_are_printed_on_demand(log: Log) -> None:
     ("start", "expected"),
     [("latest", []), ("3", [*range(3, 10), 13, 14]), ("2000-01-01", list(range(15))), ("2100-01-01T00:00:00Z", [])],
 )
-def test_reading_begins_where_it_is_told(log: Log, start: str, expected: list[int]) -> None:
+def test_reading_begins_where_it_is_told(log: FolderLog, start: str, expected: list[int]) -> None:
     assert numbers("events", "--from", start) == expected
 
 
-def test_start_that_is_none_is_told_in_words(log: Log) -> None:
+def test_start_that_is_none_is_told_in_words(log: FolderLog) -> None:
     assert "cannot start at 'soon'" in fails("consume", "events", "--from", "soon")
     assert "cannot start at '9999" in fails("consume", "events", "--from", "9" * 5000)
 
 
-def test_patterns_and_several_topics(log: Log) -> None:
+def test_patterns_and_several_topics(log: FolderLog) -> None:
     log.create("orders.eu", SCHEMA).partitions[0].append(rows([100]))
     log.create("orders.us", SCHEMA).partitions[0].append(rows([200]))
     assert numbers("orders.*") == [100, 200]
     assert numbers("orders.eu", "events", "--from", "0", "--max", "100") == [*range(15), 100]
 
 
-def test_group_goes_on_after_what_was_printed(log: Log) -> None:
+def test_group_goes_on_after_what_was_printed(log: FolderLog) -> None:
     first = numbers("events", "--group", "g", "--max", "4")
     second = numbers("events", "--group", "g", "--max", "7")
     rest = numbers("events", "--group", "g")
@@ -79,12 +79,12 @@ def test_group_goes_on_after_what_was_printed(log: Log) -> None:
     assert numbers("events", "--group", "other") == list(range(15))
 
 
-def test_records_that_come_meanwhile_are_left_for_the_next_run(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_come_meanwhile_are_left_for_the_next_run(log: FolderLog, monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.cli import consume as module
 
     ends = module._ends
 
-    def with_more(log: Log, topics: list[str]) -> dict[tuple[str, int], int]:
+    def with_more(log: FolderLog, topics: list[str]) -> dict[tuple[str, int], int]:
         found = ends(log, topics)
         log.topic("events").partitions[0].append(rows([20, 21]))
         return found
@@ -95,7 +95,7 @@ def test_records_that_come_meanwhile_are_left_for_the_next_run(log: Log, monkeyp
     assert numbers("events", "--group", "g") == [20, 21]
 
 
-def test_table_is_for_people(log: Log) -> None:
+def test_table_is_for_people(log: FolderLog) -> None:
     printed = run("consume", "events", "--format", "table", "--max", "3", "--meta")
     assert printed.splitlines()[0].split() == [
         "time",
@@ -110,7 +110,7 @@ def test_table_is_for_people(log: Log) -> None:
     assert len(printed.splitlines()) == 5
 
 
-def test_every_type_is_printed_so_that_produce_takes_it_again(log: Log) -> None:
+def test_every_type_is_printed_so_that_produce_takes_it_again(log: FolderLog) -> None:
     schema = (
         "a decimal(10,2), b binary, c date, d timestamp, e timestamp_ntz, f map<string,int>, g array<double>, "
         "h struct<x: int, y: map<string,string>>, i boolean, j float, k string"
@@ -129,16 +129,16 @@ def test_every_type_is_printed_so_that_produce_takes_it_again(log: Log) -> None:
     assert run("consume", "copy") == printed
 
 
-def test_dead_letters_are_readable_in_a_table(log: Log) -> None:
+def test_dead_letters_are_readable_in_a_table(log: FolderLog) -> None:
     run("produce", "events", given='{"n": "x"}\n')
     assert '{"n": "x"}' in run("consume", "events.dead", "--format", "table")
 
 
-def test_unknown_topic_is_told_in_words(log: Log) -> None:
+def test_unknown_topic_is_told_in_words(log: FolderLog) -> None:
     assert "did you mean 'events'?" in fails("consume", "event")
 
 
-def test_follow_prints_what_comes_and_ends_quietly_on_ctrl_c(log: Log) -> None:
+def test_follow_prints_what_comes_and_ends_quietly_on_ctrl_c(log: FolderLog) -> None:
     words = ["consume", "events", "--follow", "--from", "latest", "--group", "g"]
     process = subprocess.Popen(
         [sys.executable, "-m", "penstock.cli", "--log", str(log.root), *words],

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from penstock.cli.bar import BatchLines
 from penstock.cli.live import JsonLines, Lines, Screen, line_of, views_table
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.modes.running import StepReport
 from penstock.views.catalog import Counters
 from penstock.views.fence import Fence
@@ -23,7 +23,7 @@ from tests.log.rows import rows
 @pytest.fixture
 def running(tmp_path: Path) -> Any:
     """A set of two views, one over the other, which has read 6 of 10 records."""
-    log = Log(tmp_path, background=False)
+    log = FolderLog(tmp_path, background=False)
     topic = log.create("events", "time timestamp, user string, n bigint")
     topic.partitions[0].append(rows(range(10)))
     fence = Fence({"events": {0: 6}}, 1_000_000)

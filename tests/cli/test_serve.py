@@ -1,8 +1,7 @@
-"""penstock serve as people run it: until Ctrl-C, and the tokens that open it."""
+"""penstock serve as people run it: until Ctrl-C, alone or with the file of a pipeline."""
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
@@ -32,9 +31,10 @@ def served(folder: Path, options: list[str]) -> Iterator[tuple[subprocess.Popen[
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
     ):
         assert process.stdout is not None
-        first = process.stdout.readline()
-        match = re.match(r"serving on (http://127.0.0.1:\d+), described at ", first)
-        assert match is not None, first
+        first, second = process.stdout.readline(), process.stdout.readline()
+        match = re.match(r"serving on (http://127.0.0.1:\d+), described at ", second)
+        assert match is not None, (first, second)
+        assert first == f"dashboard: {match[1]}/dashboard\n"
         try:
             yield process, match[1]
         finally:
@@ -62,25 +62,45 @@ def test_a_retry_after_a_kill_stores_nothing_twice(tmp_path: Path) -> None:
 
 
 def test_libraries_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("penstock.cli.installed.find_spec", lambda name: None)
     assert "pip install 'penstock[serve]'" in fails("serve")
-
-
-def test_tokens_are_made_listed_and_removed() -> None:
-    secret = run("serve", "token", "add", "shop", "--rights", "read,write").strip()
-    assert secret.startswith("pst_")
-    assert secret not in Path("data/tokens.json").read_text()
-    assert json.loads(run("serve", "token", "list", "--json")) == [{"name": "shop", "rights": ["read", "write"]}]
-    assert "shop" in run("serve", "token", "list")
-    assert "there already" in fails("serve", "token", "add", "shop")
-    assert run("serve", "token", "remove", "shop") == "token 'shop' is removed\n"
-    assert "no token is named 'shop'" in fails("serve", "token", "remove", "shop")
-
-
-@pytest.mark.parametrize("words", [["add", "shop", "--rights", "all"], ["add", "shop", "--rights", ""], ["add", "a b"]])
-def test_rights_and_names_that_cannot_be_are_wrong_usage(words: list[str]) -> None:
-    assert fails("serve", "token", *words, code=2)
+    assert "not installed: fastapi, httptools, nicegui" in fails("demo")
 
 
 def test_others_are_not_served_without_a_token() -> None:
     assert "make a token first" in fails("serve", "--host", "0.0.0.0", "--port", "0")
+
+
+def test_with_the_file_of_a_pipeline_only_that_one_is_served(tmp_path: Path) -> None:
+    site = stored(tmp_path)
+    (tmp_path / "other.py").write_text(
+        "from penstock import Pipeline\n\n"
+        'app = Pipeline("other")\n'
+        'app.topic("clicks", "n int")\n'
+        'app.view("few", sql="SELECT n FROM clicks")\n'
+    )
+    run("topic", "create", "clicks", "--schema", "n int", *site.log)
+    with served(tmp_path, [str(tmp_path / "other.py"), *site.options]) as (_, url):
+        assert [each["topic"] for each in httpx.get(f"{url}/topics").json()["topics"]] == ["clicks"]
+        assert httpx.get(f"{url}/views").json()["views"] == []
+        assert httpx.get(f"{url}/views/total").status_code == 404
+        assert httpx.get(f"{url}/views/total", params={"key": "x"}).status_code == 404
+        assert httpx.get(f"{url}/topics/access").status_code == 404
+        assert httpx.post(f"{url}/topics/access", json={"url": "/"}).status_code == 404
+        page = httpx.get(f"{url}/dashboard/pipeline", timeout=20).text
+        assert "few" in page
+        assert "access" not in page
+
+
+def test_a_file_that_is_not_there_is_told_of_before_anything_is_served() -> None:
+    assert "no such file" in fails("serve", "nope.py", "--port", "0")
+
+
+def test_the_browser_is_opened_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("penstock.service.server.serve", lambda settings, started, pipeline: started("http://here"))
+    assert run("serve").startswith("dashboard: http://here/dashboard\n")
+    assert opened == []
+    run("serve", "--open")
+    assert opened == ["http://here/dashboard"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from tests.cli.commands import fails, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark"), pytest.mark.timeout(300)]
@@ -29,7 +29,7 @@ def hits(access):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    with Log(tmp_path / "log", background=False) as log:
+    with FolderLog(tmp_path / "log", background=False) as log:
         log.create("access", "url string, n bigint").append(pa.table({"url": ["/", "/", "/a"], "n": [1, 2, 3]}))
     return tmp_path
 
@@ -66,7 +66,7 @@ def test_a_pipeline_that_does_not_agree_ends_with_1_and_names_the_line(folder: P
 
 
 def test_a_log_without_records_is_told_in_words(folder: Path) -> None:
-    with Log(folder / "empty", background=False) as log:
+    with FolderLog(folder / "empty", background=False) as log:
         log.create("access", "url string, n bigint")
     words = app(folder, 'F.count("*")')
     assert "there is nothing to compare 'web' on" in fails(*words[:2], "--log", str(folder / "empty"))

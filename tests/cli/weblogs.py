@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 
 APP = """
 from pyspark.sql import functions as F
@@ -71,7 +71,7 @@ def place(folder: Path) -> Place:
 
 def append(where: Place, count: int, start: int = 0) -> None:
     """One event every ten seconds from noon on, each on time but for every seventh, which is an hour late."""
-    with Log(where.folder / "log", background=False) as log:
+    with FolderLog(where.folder / "log", background=False) as log:
         ddl = "time timestamp, ip string, status int, url string"
         topic = log.create("access", ddl, event_time="time", lateness="10 minutes", exist_ok=True)
         events, arrived = [], []

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pyarrow as pa
 
-from penstock.log.log import Log
+from penstock.log.folder_log import FolderLog
 from penstock.service.server import serving
 from penstock.settings import LogSettings, ServeSettings, Settings, ViewsSettings
 from penstock.upkeep.changelog import changelog_ddl, changelog_schema
@@ -68,8 +68,8 @@ class Site:
     folder: Path
     settings: Settings
 
-    def log(self) -> Log:
-        return Log(self.settings.log.url, background=False)
+    def log(self) -> FolderLog:
+        return FolderLog(self.settings.log.url, background=False)
 
     def limited(self, **settings: Any) -> Site:
         """The same with other settings of [serve]."""
@@ -163,7 +163,7 @@ def change(number: int) -> dict[str, Any]:
     return {"key": f'["{number}"]', "operation": "insert", "before": None, "after": row, "offsets": fence.to_json()}
 
 
-def publish_changes(log: Log, numbers: range) -> None:
+def publish_changes(log: FolderLog, numbers: range) -> None:
     rows = pa.Table.from_pylist([change(number) for number in numbers], schema=changelog_schema(SALES))
     log.topic("sales.changes").append(rows)
 

@@ -11,6 +11,7 @@ import websockets
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
+from penstock.errors import ServeRefused
 from penstock.service.tokens import Tokens
 from tests.service.site import Site
 
@@ -31,8 +32,14 @@ def tokens_of(site: Site) -> Tokens:
     "host", ["localhost", "localhost:1", "127.0.0.1", "[::1]:8750", "LOCALHOST", "views.example.org:8"]
 )
 def test_known_names_are_answered(site: Site, host: str) -> None:
-    with site.limited(allowed_hosts="views.example.org").serving() as client:
+    secret = tokens_of(site).add("ada", ["read"])
+    with site.limited(allowed_hosts="views.example.org").serving(**bearer(secret)) as client:
         assert client.get("/views", headers={"Host": host}).status_code == 200
+
+
+def test_behind_a_proxy_there_must_be_tokens(site: Site) -> None:
+    with pytest.raises(ServeRefused, match=r"others could reach it there as views\.example\.org"):
+        site.limited(allowed_hosts="views.example.org").serving().__enter__()
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "", "localhost:x", "evil.example:8750"])
@@ -168,9 +175,9 @@ def test_no_answer_can_be_taken_for_a_page_with_scripts(steady_client: httpx.Cli
 def test_a_failure_of_ours_is_told_without_a_traceback(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from penstock.log.log import Log
+    from penstock.log.folder_log import FolderLog
 
-    monkeypatch.setattr(Log, "topics", lambda *given, **named: 1 / 0)
+    monkeypatch.setattr(FolderLog, "topics", lambda *given, **named: 1 / 0)
     answer = client.get("/topics")
     assert answer.status_code == 500
     assert answer.json()["error"]["kind"] == "Failure"
@@ -197,3 +204,10 @@ def test_wrong_methods_and_paths_are_told_in_words(steady_client: httpx.Client) 
     answer = steady_client.put("/topics/loose", json={})
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
     assert steady_client.get("/nope").json()["error"]["details"] == ["what can be asked for: /docs or /openapi.json"]
+
+
+def test_a_file_of_tokens_without_any_opens_the_door_to_nobody(site: Site) -> None:
+    tokens_of(site).add("ada", ["read"])
+    tokens_of(site).remove("ada")
+    with site.serving() as client:  # Another service than the one that has seen the token.
+        assert client.get("/views").status_code == 401

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import ExitStack
 from dataclasses import replace
 
 import httpx
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from penstock.errors import ServeRefused
+from penstock.service.connection import Connection
 from penstock.service.server import listening, serving
+from penstock.service.service import Service
 from penstock.service.tokens import Tokens
 from tests.service.site import Site
 
@@ -20,7 +25,7 @@ def elsewhere(site: Site, host: str) -> Site:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_nobody_else_is_served_without_a_token(site: Site, host: str) -> None:
     with (
-        pytest.raises(ServeRefused, match="penstock serve token add") as caught,
+        pytest.raises(ServeRefused, match="penstock token add") as caught,
         listening(elsewhere(site, host).settings),
     ):
         pass
@@ -54,3 +59,50 @@ def test_a_host_that_nobody_knows_is_told_in_words(site: Site) -> None:
         listening(elsewhere(site, "no.such.invalid").settings),
     ):
         pass
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[Service]:
+    """The services that have closed in order."""
+    closed, close = [], Service.close
+
+    async def note(service: Service) -> None:
+        await close(service)
+        closed.append(service)
+
+    monkeypatch.setattr(Service, "close", note)
+    return closed
+
+
+def test_a_connection_that_cannot_end_in_order_does_not_keep_the_service_from_closing(
+    site: Site, closed: list[Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def fail(connection: Connection) -> None:
+        asked.append(connection)
+        raise AssertionError("not self.eof_sent")
+
+    monkeypatch.setattr(HttpToolsProtocol, "shutdown", fail)
+    with ExitStack() as stack:
+        with site.serving() as client:
+            client.get("/health")
+            address = (client.base_url.host, client.base_url.port or 0)
+            others = [stack.enter_context(socket.create_connection(address, timeout=10)) for _ in range(3)]
+            client.get("/health")
+        assert len(asked) >= len(others)
+        assert len(closed) == 1
+
+
+def test_a_service_with_a_handshake_that_cannot_be_read_closes_in_order(site: Site, closed: list[Service]) -> None:
+    with ExitStack() as stack:
+        with site.serving() as client:
+            address = (client.base_url.host, client.base_url.port or 0)
+            one = stack.enter_context(socket.create_connection(address, timeout=10))
+            one.sendall(
+                b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                + b"".join(b"a%d: b\r\n" % number for number in range(300))
+                + b"\r\n"
+            )
+            client.get("/health")
+        assert len(closed) == 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from socket import create_connection
 from typing import Any
 
 import httpx
@@ -14,8 +16,9 @@ import pytest
 import websockets
 from websockets.sync.client import ClientConnection, connect
 
-from penstock.service import streams
+from penstock.service import feed
 from penstock.service.server import serving
+from penstock.service.tokens import Tokens
 from tests.service.site import Site, publish_changes
 
 STREAM = {"Accept": "text/event-stream"}
@@ -140,7 +143,7 @@ def test_a_topic_that_is_deleted_ends_its_streams_with_the_reason(client: httpx.
 
 
 def test_a_silent_topic_sends_signs_of_life(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "ALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(feed, "ALIVE_SECONDS", 0.05)
     with client.stream("GET", "/topics/loose", headers=STREAM) as answer:
         found = [line for line, _ in zip(answer.iter_lines(), range(8), strict=False)]
     assert found.count(": alive") >= 2
@@ -161,6 +164,17 @@ def test_no_more_streams_than_allowed(site: Site) -> None:
             time.sleep(0.05)
         else:
             pytest.fail("streams that are gone still count")
+
+
+def test_all_listeners_that_are_allowed_may_come_back_at_once(site: Site) -> None:
+    count = 240  # As after a restart. A browser does not try again what was refused with an error.
+    with site.limited(streams_max=count).serving() as client, ExitStack() as stack:
+        place = (client.base_url.host, int(client.base_url.port or 0))
+        request = b"GET /topics/loose?from=latest HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
+        opened = [stack.enter_context(create_connection(place, 20)) for _ in range(count)]
+        for each in opened:
+            each.sendall(request)
+        assert {each.recv(12) for each in opened} == {b"HTTP/1.1 200"}
 
 
 def test_a_service_that_stops_ends_streams_and_long_polls_at_once(site: Site) -> None:
@@ -187,9 +201,69 @@ def test_a_service_that_stops_ends_streams_and_long_polls_at_once(site: Site) ->
         waiting = [threading.Thread(target=each, args=[url]) for each in (listen, poll, hear)]
         for each in waiting:
             each.start()
-        time.sleep(1)
+        for _ in range(200):
+            if re.search(r"^penstock_http_streams 3\.0$", httpx.get(f"{url}/metrics").text, re.MULTILINE):
+                break
+            time.sleep(0.1)
         stopped = time.monotonic()
     for each in waiting:
         each.join()
     assert len(ended) == 3
     assert max(ended) - stopped < 5
+
+
+@pytest.mark.parametrize("kind", ["events", "socket"])
+def test_a_token_that_is_removed_ends_the_streams_it_has_opened(site: Site, kind: str) -> None:
+    tokens = Tokens(site.settings.serve.tokens_path)
+    reader, writer = tokens.add("reader", ["read"]), tokens.add("writer", ["write"])
+    with site.serving(Authorization=f"Bearer {writer}") as client:
+        bearer = {"Authorization": f"Bearer {reader}"}
+        if kind == "events":
+            with listening(client, "/topics/loose", **bearer) as listener:
+                post(client, 1)
+                assert listener.records(1)[0]["event"] == {"n": 1}
+                tokens.remove("reader")
+                post(client, 2)
+                ending = listener.next()
+            assert ending["event"] == "error"
+            assert "no longer good" in ending["data"]
+        else:
+            address = str(client.base_url).rstrip("/").replace("http", "ws", 1)
+            with connect(f"{address}/topics/loose", additional_headers=bearer) as opened:
+                post(client, 1)
+                assert json.loads(opened.recv(10))["event"] == {"n": 1}
+                tokens.remove("reader")
+                post(client, 2)
+                assert "no longer good" in str(opened.recv(10))
+
+
+def test_a_topic_that_could_not_be_read_once_is_read_by_those_who_come_back(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failing = feed.read_leaf, threading.Event()
+
+    def read_leaf(*given: Any) -> feed.Leaf:
+        if failing.is_set():
+            raise OSError(24, "too many open files")
+        return real(*given)
+
+    monkeypatch.setattr(feed, "read_leaf", read_leaf)
+    with listening(client, "/topics/loose?from=latest") as listener:
+        failing.set()
+        post(client, 1)
+        ending = listener.next()
+        assert (ending["event"], "cannot be read at the moment" in ending["data"]) == ("error", True)
+    failing.clear()
+    with listening(client, "/topics/loose") as listener:
+        assert listener.records(1)[0]["event"] == {"n": 1}
+
+
+def test_what_is_no_change_does_not_hide_the_changes_behind_it(client: httpx.Client, site: Site) -> None:
+    with site.log() as log:
+        publish_changes(log, range(1))
+        nonsense = {"key": "no list", "operation": "insert", "before": None, "after": None, "offsets": "nonsense"}
+        with log.topic("sales.changes").producer() as producer:
+            producer.send(nonsense)
+        publish_changes(log, range(1, 2))
+    changes = client.get("/views/sales/changes").json()["records"]
+    assert [each["as_of"] is None for each in changes] == [False, True, False]

@@ -237,3 +237,29 @@ def test_readers_see_one_generation_or_the_other_while_views_are_switched(any_si
 def test_a_view_without_any_time_says_what_to_add(steady_client: httpx.Client) -> None:
     error = refused(steady_client, "/views/total", **{"from": "2026-01-01"})
     assert "by=COLUMN" in error["details"][0]
+
+
+def test_long_keys_can_be_paged_through_and_endless_ones_are_refused_with_a_word(site: Site) -> None:
+    store_sales(site, [sale(number, url=f"/{number}" + "x" * 9_000) for number in range(3)])
+    with site.serving() as client:
+        found: list[str] = []
+        page: str | None = ""
+        while page is not None:
+            answer = client.get("/views/sales", params={"limit": 1, "order": "url", **({"page": page} if page else {})})
+            found, page = [*found, *(row["url"][:2] for row in answer.json()["rows"])], answer.json()["next"]
+        assert found == ["/0", "/1", "/2"]
+    store_sales(site, [sale(number, url=f"/{number}" + "x" * 90_000) for number in range(3)])
+    with site.serving() as client:
+        answer = client.get("/views/sales", params={"limit": 1, "order": "url"})
+        assert answer.status_code == 413
+        assert "sort by another column" in answer.text
+        assert len(client.get("/views/sales", params={"order": "url"}).json()["rows"]) == 3
+
+
+def test_half_a_character_in_a_page_is_no_page(shared_client: httpx.Client) -> None:
+    page = shared_client.get("/views/sales", params={"limit": 1, "order": "url"}).json()["next"]
+    digest, values, key = json.loads(base64.urlsafe_b64decode(page + "=" * (-len(page) % 4)))
+    for text in ("\ud800", "a\0b"):
+        forged = json.dumps([digest, [["s", text]] * len(values), key]).encode()
+        packed = base64.urlsafe_b64encode(forged).decode().rstrip("=")
+        assert refused(shared_client, order="url", limit=1, page=packed)["kind"] == "RequestRefused"

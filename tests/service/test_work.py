@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.errors import RequestRefused
-from penstock.service.work import WAITING_PER_THREAD, Work, limited
+from penstock.service.work import Work, limited
 from penstock.views.store import Store, open_store
 from tests.service.site import Site
 
@@ -22,7 +22,7 @@ FOR_EVER = {
 
 
 def test_what_takes_too_long_is_not_waited_for_and_its_thread_counts_until_it_ends() -> None:
-    work, release = Work(1, 0.2), threading.Event()
+    work, release = Work(1, 0.2, waiting=16), threading.Event()
 
     async def ask() -> None:
         with pytest.raises(RequestRefused, match=r"within 0\.2 s") as caught:
@@ -39,10 +39,10 @@ def test_what_takes_too_long_is_not_waited_for_and_its_thread_counts_until_it_en
 
 
 def test_more_than_can_wait_is_told_to_come_back() -> None:
-    work, release = Work(1, 5), threading.Event()
+    work, release = Work(1, 5, waiting=16), threading.Event()
 
     async def ask() -> None:
-        waiting = [asyncio.create_task(work.run(release.wait)) for _ in range(1 + WAITING_PER_THREAD)]
+        waiting = [asyncio.create_task(work.run(release.wait)) for _ in range(1 + 16)]
         await asyncio.sleep(0)
         with pytest.raises(RequestRefused, match="more is asked"):
             await work.run(lambda: None)
@@ -69,9 +69,9 @@ def run(store: Store, statement: str, seconds: float) -> object:
 
 
 def test_a_slow_request_is_answered_with_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.log.log import Log
+    from penstock.log.folder_log import FolderLog
 
-    monkeypatch.setattr(Log, "topics", lambda *given, **named: time.sleep(2))
+    monkeypatch.setattr(FolderLog, "topics", lambda *given, **named: time.sleep(2))
     with site.limited(request_timeout="300ms").serving() as client:
         answer = client.get("/topics")
         assert isinstance(answer, httpx.Response)

@@ -3,18 +3,24 @@
     topic.py     make, list, show, change and delete topics
     produce.py   send JSON lines or CSV, from a file or as they come
     load.py      bring a whole file in, with its history
+    move_log.py  take a log from a folder to Kafka
     consume.py   print what is in a topic, and follow it
     log.py       look after what is on disk: check, inspect, seal, retain
     check.py     is a pipeline in order?
     plan.py      how its views are kept, and what a run would do
-    run.py       run it (live.py, bar.py: what it shows meanwhile)
+    run.py       run it (live.py, bar.py: what it shows meanwhile; realtime.py: record at a time)
+    jars.py      fetch what Spark needs to run record at a time
     view.py      list, show, query, export, rebuild and drop views
     generation.py  which copy of a view people read: switch, rollback, diff
     lag.py       how far views are behind
+    runs.py      who ran a pipeline, and how it went
     late.py      the late events of a topic
     explain.py   which records made this row
     verify.py    do all ways to run it agree?
-    serve.py     views and topics over HTTP
+    alert.py     what alerts have told, and to whom
+    serve.py     views and topics over HTTP, and the dashboard
+    token.py     who may use them
+    demo.py      all of it at work
 
 Exit codes: 0 fine, 1 error, 2 wrong usage, 130 stopped by Ctrl-C. Whatever is heavy is imported inside the commands, so
 that `penstock --help` answers at once.
@@ -27,18 +33,24 @@ from typing import Annotated
 import typer
 
 from penstock.cli import (
+    alert,
     check,
     consume,
+    demo,
     explain,
     generation,
+    jars,
     lag,
     late,
     load,
     log,
+    move_log,
     plan,
     produce,
     run,
+    runs,
     serve,
+    token,
     topic,
     verify,
     view,
@@ -57,21 +69,27 @@ app = typer.Typer(
 app.add_typer(topic.commands, name="topic")
 app.command()(produce.produce)
 app.command()(load.load)
+app.command("move-log")(move_log.move_log)
 app.command()(consume.consume)
 app.add_typer(log.commands, name="log")
 app.command()(check.check)
 app.command()(plan.plan)
 app.command()(run.run)
+app.command()(jars.jars)
 view.commands.command()(generation.generations)
 app.add_typer(view.commands, name="view")
 app.command()(generation.diff)
 app.command()(generation.switch)
 app.command()(generation.rollback)
 app.command()(lag.lag)
+app.command("runs")(runs.list_runs)
 app.command()(late.late)
 app.command("explain-row")(explain.explain_row)
 app.command()(verify.verify)
-app.add_typer(serve.commands, name="serve")
+app.add_typer(alert.commands, name="alert")
+app.command()(serve.serve)
+app.add_typer(token.commands, name="token")
+app.command()(demo.demo)
 
 
 def main() -> None:

@@ -39,6 +39,7 @@ def check(context: typer.Context, app: AppFile, as_json: Json = False) -> None:
                 "topics": len(pipeline.topics),
                 "tables": len(pipeline.tables),
                 "views": len(pipeline.views),
+                "alerts": len(pipeline.alerts),
                 "problems": [_document(each) for each in problems],
             }
         )
@@ -51,8 +52,13 @@ def check(context: typer.Context, app: AppFile, as_json: Json = False) -> None:
 
 
 def _contents(pipeline: Pipeline) -> str:
-    kinds = {"topic": len(pipeline.topics), "table": len(pipeline.tables), "view": len(pipeline.views)}
-    return ", ".join(counted(count, kind) for kind, count in kinds.items() if count or kind != "table")
+    kinds = {
+        "topic": len(pipeline.topics),
+        "table": len(pipeline.tables),
+        "view": len(pipeline.views),
+        "alert": len(pipeline.alerts),
+    }
+    return ", ".join(counted(count, kind) for kind, count in kinds.items() if count or kind in ("topic", "view"))
 
 
 def _document(problem: Problem | PipelineError) -> dict[str, Any]:

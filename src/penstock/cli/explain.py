@@ -36,11 +36,12 @@ def explain_row(
       penstock explain-row hits 2026-01-01T12:00:00Z /home --app weblogs.py
     """
     from penstock.errors import UnknownView, ViewsChanged
-    from penstock.log.log import Log
+    from penstock.log.log import open_log
     from penstock.modes.changed import changed_views
     from penstock.modes.engine import connected_sets
     from penstock.pipeline.loading import load_pipeline
     from penstock.spark import session
+    from penstock.spark.cluster import check_log
     from penstock.upkeep.compiled import compile_pipeline
     from penstock.upkeep.explain import Explainer, asked_row
     from penstock.views.catalog import Catalog
@@ -48,7 +49,8 @@ def explain_row(
 
     pipeline = load_pipeline(app)
     settings = settings_of(context, log_url, views_url)
-    with Log(settings.log.url, background=False) as log, open_views(settings) as store:
+    check_log(settings)
+    with open_log(settings.log, background=False) as log, open_views(settings) as store:
         if store is None:
             raise UnknownView(name, [])
         with store.snapshot() as snapshot:

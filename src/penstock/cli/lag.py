@@ -30,7 +30,7 @@ def lag(
       penstock lag
       penstock lag weblogs.py --json
     """
-    from penstock.log.log import Log
+    from penstock.log.log import open_log
     from penstock.views.catalog import Catalog
 
     pipeline = None
@@ -40,7 +40,7 @@ def lag(
         pipeline = load_pipeline(app).name
     settings = settings_of(context, log_url, views_url)
     lines: list[dict[str, Any]] = []
-    with open_views(settings) as store, Log(settings.log.url, background=False) as log:
+    with open_views(settings) as store, open_log(settings.log, background=False) as log:
         if store is not None:
             with store.snapshot() as snapshot:
                 generations = Catalog(snapshot.connection).generations(pipeline)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.options import Json, LogUrl, is_terminal, open_log, parse_place
+from penstock.cli.options import Json, LogUrl, is_terminal, open_folder, parse_place
 from penstock.cli.output import bytes_text, hours_text, moment, print_json, print_table, span_text
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def check(
     from penstock.check.checking import check_log
 
     topic, partition = (None, None) if place is None else parse_place(place)
-    with open_log(context, log_url) as log:
+    with open_folder(context, log_url) as log:
         reports = list(check_log(log, topic, partition))
         mended = _repair(log, reports, yes=yes, is_quiet=as_json) if repair else []
         if mended:
@@ -84,7 +84,7 @@ def inspect(
     topic, number = parse_place(place)
     if number is None:
         raise typer.BadParameter(f"{place!r} names no partition; expected TOPIC/PARTITION, such as {place}/0")
-    with open_log(context, log_url) as log:
+    with open_folder(context, log_url) as log:
         found = log.topic(topic)
         if number >= len(found.partitions):
             raise CommandRefused(
@@ -141,7 +141,7 @@ def seal(
     Example:
       penstock log seal access --active
     """
-    with open_log(context, log_url) as log:
+    with open_folder(context, log_url) as log:
         sealed = [{"topic": name, "sealed": log.topic(name).seal(active=active)} for name in _topics(log, topic)]
     if as_json:
         print_json(sealed)
@@ -158,7 +158,7 @@ def retain(context: typer.Context, topic: OneTopic = None, as_json: Json = False
       penstock log retain access
     """
     lines: list[dict[str, Any]] = []
-    with open_log(context, log_url) as log:
+    with open_folder(context, log_url) as log:
         for name in _topics(log, topic):
             found = log.topic(name)
             removed = found.retain()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from penstock.log.folder_log import FolderLog
     from penstock.log.log import Log
     from penstock.settings import Settings
     from penstock.views.store import Store
@@ -64,9 +65,21 @@ def settings_of(
 
 def open_log(context: typer.Context, url: str | None, *, background: bool = False) -> Log:
     """The log that the flags, the environment and penstock.toml name."""
-    from penstock.log.log import Log
+    from penstock.log import log
 
-    return Log(settings_of(context, url).log.url, background=background)
+    return log.open_log(settings_of(context, url).log, background=background)
+
+
+def open_folder(context: typer.Context, url: str | None) -> FolderLog:
+    """The same, where only files will do. NotAFolder if the log is kept elsewhere."""
+    from penstock.errors import NotAFolder
+    from penstock.log.folder_log import FolderLog
+
+    found = open_log(context, url)
+    if not isinstance(found, FolderLog):
+        found.close()
+        raise NotAFolder(found.url, context.command_path)
+    return found
 
 
 @contextmanager

@@ -24,7 +24,7 @@ def plan(
     Example:
       penstock plan weblogs.py
     """
-    from penstock.log.log import Log
+    from penstock.log.log import open_log
     from penstock.modes.engine import connected_sets
     from penstock.modes.outlook import outlook
     from penstock.pipeline.loading import load_pipeline
@@ -36,7 +36,7 @@ def plan(
     spark = session(settings.spark, name=f"penstock plan {pipeline.name}")
     compiled = {view.name: view for view in compile_pipeline(pipeline, spark)}
     sets = [tuple(compiled[name] for name in names) for names in connected_sets(compiled)]
-    with Log(settings.log.url, background=False) as log, open_views(settings) as store:
+    with open_log(settings.log, background=False) as log, open_views(settings) as store:
         found = outlook(pipeline.name, sets, store, log)
     written = list(pipeline.views)
     found.sort(key=lambda each: written.index(each.view.name) if each.view.name in written else -1)

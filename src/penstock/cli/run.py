@@ -37,7 +37,13 @@ def run(
         str | None, typer.Option(metavar="PLACE", help="End at a time of arrival, or at offsets: access:0=100.")
     ] = None,
     max_rows: Annotated[int | None, typer.Option(min=1, help="The most records that one step takes.")] = None,
-    trigger: Annotated[str | None, typer.Option(help="The least time between the steps of a stream: 2s.")] = None,
+    trigger: Annotated[
+        str | None,
+        typer.Option(
+            help="The least time between the steps of a stream: 2s. realtime: no steps but record at a time, from "
+            "Kafka to Kafka."
+        ),
+    ] = None,
     batch_every: Annotated[
         str | None, typer.Option(metavar="TIME", help="Lambda: how often a new batch part is computed. [default: 1h]")
     ] = None,
@@ -63,6 +69,7 @@ def run(
       penstock run weblogs.py --mode batch --until 2026-01-01T00:00:00Z
       penstock run weblogs.py --mode lambda --batch-every 6h
       penstock run weblogs.py --mode kappa --hold
+      penstock run payments.py --trigger realtime
     """
     if mode == "batch" and (once or trigger is not None):
         raise typer.BadParameter("--once and --trigger are for streams; a batch ends by itself")
@@ -70,6 +77,15 @@ def run(
         raise typer.BadParameter("--batch-every is for --mode lambda: no other mode has batch parts")
     if hold and mode != "kappa":
         raise typer.BadParameter("--hold is for --mode kappa: no other mode replays views")
+    if trigger == "realtime":
+        if mode != "stream" or once or until is not None or max_rows is not None:
+            raise typer.BadParameter(
+                "--trigger realtime has no steps that could end it: no --mode, --once, --until or --max-rows"
+            )
+        from penstock.cli.realtime import run_at_a_time
+
+        run_at_a_time(app, settings_of(context, log_url, views_url), as_json=as_json)
+        return
     from penstock.cli.signals import Signals, StoppedEarly
     from penstock.durations import parse_duration
     from penstock.modes.replays import Watch, run_kappa
@@ -122,10 +138,16 @@ def batch(
     """Computes views anew, all or those of `sets`, and shows how far it is. Stopped, it leaves views as they were."""
     from penstock.cli.signals import cancel_jobs
     from penstock.modes.batch import BATCH_ROWS, run_batch
+    from penstock.modes.stream import Stop
     from penstock.modes.until import reached
 
-    over = threading.Event()
-    signals.begun(lambda: cancel_jobs(engine.spark, over))
+    over, stop = threading.Event(), Stop()
+
+    def ask() -> None:
+        stop()
+        cancel_jobs(engine.spark, over)
+
+    signals.begun(ask)
     done: list[RunningSet] = []
     chosen = engine.sets if sets is None else sets
     began = time.monotonic()
@@ -149,8 +171,9 @@ def batch(
                 }
                 display.begun([view.name for view in views], sum(counts.values()))
                 done += run_batch(
-                    engine, until=until, sets=[views], max_rows=max_rows, on_progress=progressed, allow_loss=allow_loss
-                )
+                    engine, until=until, sets=[views], max_rows=max_rows, on_progress=progressed,
+                    allow_loss=allow_loss, stop=stop,
+                )  # fmt: skip
                 read |= counts  # By topic: a record that several sets of views read counts once.
     except Exception as error:
         if not signals.is_asked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,6 +42,7 @@ def create(
     durability: Annotated[
         str, typer.Option(help="disk: acknowledged is on disk. os: a power cut may take 1 s.")
     ] = "disk",
+    values: Annotated[str, typer.Option(help="json or avro: how Kafka keeps records. It never changes.")] = "json",
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fine if it is there already.")] = False,
     log_url: LogUrl = None,
 ) -> None:
@@ -51,7 +53,9 @@ def create(
       penstock topic create access --schema 'time timestamp, ip string, status int' \\
           --key ip --event-time time --lateness 10m --partitions 4 --retention-age 7d
     """
-    options: dict[str, Any] = {"partitions": partitions, "compact": compact, "durability": durability}
+    options: dict[str, Any] = {
+        "partitions": partitions, "compact": compact, "durability": durability, "values": values
+    }  # fmt: skip
     if lateness is not None:
         options["lateness"] = lateness
     if retention_bytes is not None:
@@ -96,7 +100,7 @@ def list_topics(
                 line |= {
                     "partitions": len(parts),
                     "records": sum(part["records"] for part in parts),
-                    "bytes": sum(part["bytes"] for part in parts),
+                    "bytes": None if None in (sizes := [part["bytes"] for part in parts]) else sum(sizes),
                     "key": list(topic.definition.key),
                     "event_time": topic.definition.event_time,
                 }
@@ -108,7 +112,7 @@ def list_topics(
         return
     rows = [
         (line["topic"], line["partitions"], line["records"] if not line["damaged"] else "damaged: penstock log check",
-         None if line["bytes"] is None else bytes_text(line["bytes"]), ", ".join(line.get("key", [])) or None,
+         _size(line["bytes"]), ", ".join(line.get("key", [])) or None,
          line.get("event_time"))
         for line in found
     ]  # fmt: skip
@@ -138,7 +142,7 @@ def show(context: typer.Context, name: Name, as_json: Json = False, log_url: Log
     print_table(
         ["partition", "start", "end", "records", "size", "sealed", "hot", "arrived"],
         [
-            (part["partition"], part["start"], part["end"], part["records"], bytes_text(part["bytes"]), part["sealed"],
+            (part["partition"], part["start"], part["end"], part["records"], _size(part["bytes"]), part["sealed"],
              part["hot"], span_text(*part["arrived_us"]))
             for part in partitions
         ],
@@ -155,6 +159,46 @@ def show(context: typer.Context, name: Name, as_json: Json = False, log_url: Log
             ],
             title="groups",
         )  # fmt: skip
+
+
+@commands.command("schema")
+def show_schema(
+    context: typer.Context,
+    name: Name,
+    as_avro: Annotated[bool, typer.Option("--avro", help="As the Avro schema of its values, in JSON.")] = False,
+    version: Annotated[int | None, typer.Option(help="Of this version, from 0 on; without it, the current.")] = None,
+    log_url: LogUrl = None,
+) -> None:
+    """Print the columns of a topic: in Spark DDL, or as the Avro schema that other programs read and write it with.
+
+    \b
+    Example:
+      penstock topic schema access --avro > access.avsc
+    """
+    from penstock.errors import CommandRefused
+    from penstock.events.avro_schema import avro_schema, names_unfit_for_avro
+
+    with open_log(context, log_url) as log:
+        definition = log.topic(name).definition
+    known = len(definition.schemas)
+    chosen = definition.schema_version if version is None else version
+    if not 0 <= chosen < known:
+        raise CommandRefused(
+            f"topic {name!r} has no schema version {chosen}",
+            f"it has {known}, from 0 to {known - 1}",
+            f"to see them: penstock topic show {name}",
+        )
+    if not as_avro:
+        print(definition.schemas[chosen])
+        return
+    schema = definition.schema_of(chosen)
+    for unfit in names_unfit_for_avro(schema):
+        raise CommandRefused(
+            f"topic {name!r} has no Avro schema",
+            f"Avro could not have the name {unfit!r}: letters, digits and _ only, and no digit first",
+            f"without --avro its columns are printed in Spark DDL: penstock topic schema {name}",
+        )
+    print_json(avro_schema(name, schema))
 
 
 @commands.command()
@@ -250,36 +294,26 @@ def _about(topic: Topic) -> dict[str, Any]:
         "segment_bytes": definition.segment_bytes,
         "compact": definition.compact,
         "durability": definition.durability,
+        "values": definition.values,
         "schemas": list(definition.schemas),
     }
 
 
 def _partition(partition: Partition) -> dict[str, Any]:
     """What one partition holds, as numbers."""
-    end, manifest = partition.end(), partition.manifest()
-    hot = partition.hot_segments(end)
-    first = partition.pieces(manifest.start_offset, manifest.start_offset + 1) if end.offset else []
-    arrived_us = (first[0].arrived_min, end.arrived_us) if first else (None, None)
-    return {
-        "partition": partition.number,
-        "start": manifest.start_offset,
-        "end": end.offset,
-        "records": sum(segment.rows for segment in manifest.segments) + end.offset - manifest.sealed_end,
-        "bytes": sum(segment.bytes for segment in manifest.segments) + sum(segment.size() for segment in hot),
-        "sealed": len(manifest.segments),
-        "hot": len(hot),
-        "arrived_us": arrived_us,
-        "arrived": [moment(us) for us in arrived_us],
-    }
+    found = partition.describe()
+    return {"partition": partition.number, **asdict(found), "arrived": [moment(us) for us in found.arrived_us]}
+
+
+def _size(size: int | None) -> str | None:
+    return None if size is None else bytes_text(size)
 
 
 def _groups(log: Log, topic: Topic) -> list[dict[str, Any]]:
     """The consumer groups that read this topic, and how far behind they are."""
-    from penstock.consume.group_status import group_names, group_status
-
     found = []
-    for name in group_names(log):
-        status = group_status(log, name)
+    for name in log.groups.names():
+        status = log.groups.status(name)
         mine = [each for each in status.partitions if each.topic == topic.name]
         if mine:
             found.append(

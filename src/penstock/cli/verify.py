@@ -38,16 +38,18 @@ def verify(
     Example:
       penstock verify weblogs.py --rows 100000 --html report.html
     """
-    from penstock.log.log import Log
+    from penstock.log.log import open_log
     from penstock.pipeline.loading import load_pipeline
     from penstock.spark import session
+    from penstock.spark.cluster import check_log
     from penstock.verify.page import page
     from penstock.verify.verify import verify as verify_pipeline
 
     pipeline = load_pipeline(app)
     settings = settings_of(context, log_url)
+    check_log(settings)
     spark = session(settings.spark, name=f"penstock verify {pipeline.name}")
-    with Log(settings.log.url, background=False) as log:
+    with open_log(settings.log, background=False) as log:
         report = verify_pipeline(
             pipeline, log, spark, cuts=cuts, faults=faults, seed=seed, rows=rows, on_run=_progress()
         )

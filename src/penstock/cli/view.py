@@ -234,9 +234,9 @@ def _views(settings: Settings, wanted: str | None) -> Iterator[Store]:
 @contextmanager
 def _log(settings: Settings) -> Iterator[Log]:
     """The log, only to look. One that is not there has no topics."""
-    from penstock.log.log import Log
+    from penstock.log.log import open_log
 
-    with Log(settings.log.url, background=False) as log:
+    with open_log(settings.log, background=False) as log:
         yield log
 
 

@@ -1,5 +1,11 @@
-"""The log at work, in one command: `make demo`.
+"""All of it at work: a web site's log, from the first event to the mail that says what is wrong.
 
-Several processes produce, two consumer groups read, one producer and one consumer are killed in the middle, and then
-everything is counted: what was acknowledged, what is in the log, and what each group received.
+    traffic.py   what happens on the site: waves, a burst of errors, a scanner, phones that come back from a tunnel
+    weblogs.py   the pipeline: an ordinary application file
+    mailbox.py   a mail server that shows what it gets
+    site.py      the processes: events in, views, service
+    show.py      what the terminal shows meanwhile
+    demo.py      the demo from beginning to end
+
+`python -m penstock.demo`, `penstock demo` and `make demo` are the same.
 """

@@ -19,11 +19,12 @@ from penstock.views.values import split, to_plain
 JSON, CSV, ARROW = "application/json", "text/csv; charset=utf-8", "application/vnd.apache.arrow.stream"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def dumps(document: object) -> bytes:
     """A document as JSON, in which NaN and infinity are texts already (`as_json`)."""
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(document).encode()
 
 
 def moment(us: int | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -14,15 +15,17 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
-from starlette.types import ASGIApp
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from penstock.dashboard.entrance import HOME, Dashboard
 from penstock.errors import PenstockError, RequestRefused
 from penstock.service.answers import JSON, dumps
 from penstock.service.guard import Guard
 from penstock.service.models import PROBLEMS, Status
 from penstock.service.problems import headers_of, problem_of
 from penstock.service.service import Service
+from penstock.service.short_way import ShortWay
 from penstock.service.topics import topic_routes
 from penstock.service.views import view_routes
 
@@ -34,7 +37,7 @@ def application(service: Service) -> ASGIApp:
     """The service as an ASGI application."""
     origins = _listed(service.settings.cors_origins)
     hosts = [*_listed(service.settings.allowed_hosts), service.settings.host, f"[{service.settings.host}]"]
-    guarded = Guard(routes(service), service, hosts, origins)
+    guarded = Guard(ShortWay(_Parted(routes(service), Dashboard(service)), service), service, hosts, origins)
     if not origins:
         return guarded
     # Around the guard: a page that may ask may also read why it was refused.
@@ -84,6 +87,7 @@ def routes(service: Service) -> FastAPI:
     async def fail(_: Request, error: Exception) -> Response:
         return _problem(error)
 
+    looking = asyncio.Lock()
     app.include_router(view_routes(service))
     app.include_router(topic_routes(service))
 
@@ -99,7 +103,8 @@ def routes(service: Service) -> FastAPI:
         responses={503: PROBLEMS[503]},
     )
     async def ready() -> Response:
-        await service.work.run(_look, service)
+        async with looking:  # One at a time, for everybody may ask.
+            await service.work.run(_look, service)
         return Response(dumps({"status": "ready"}), media_type=JSON)
 
     @app.get(
@@ -116,7 +121,27 @@ def routes(service: Service) -> FastAPI:
     async def docs() -> Response:
         return HTMLResponse(_page(app.openapi()))
 
+    @app.get("/", include_in_schema=False)
+    async def home() -> Response:
+        return RedirectResponse(HOME, 307)
+
     return app
+
+
+class _Parted:
+    """The dashboard where it is asked for, and the routes everywhere else."""
+
+    def __init__(self, app: ASGIApp, dashboard: Dashboard) -> None:
+        self._app = app
+        self._dashboard = dashboard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if path == HOME or path.startswith(f"{HOME}/"):
+            scope["route"] = Dashboard  # What the metrics count it as.
+            await self._dashboard(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 def _problem(error: Exception, headers: Mapping[str, str] | None = None) -> Response:

@@ -7,14 +7,17 @@ refused unless that origin is allowed.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from penstock.dashboard.sessions import Session, cookie_in
 from penstock.errors import RequestRefused
 from penstock.service.answers import JSON, dumps
 from penstock.service.problems import headers_of, problem_of
@@ -22,8 +25,12 @@ from penstock.service.service import Service
 from penstock.service.tokens import Right
 from penstock.service.work import busy
 
-OPEN = ("/health", "/ready")
-"""What needs no token: it says nothing but that all is well."""
+DASHBOARD = "/dashboard"
+OPEN = ("/", "/health", "/ready", f"{DASHBOARD}/login", f"{DASHBOARD}/logout")
+"""What needs no token: it says nothing but that all is well, or asks for one."""
+OPEN_FILES = f"{DASHBOARD}/static/"
+LIBRARIES = f"{DASHBOARD}/_nicegui/"
+"""Scripts and styles that are the same for everybody, under addresses that change with their version."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 PIECE_BYTES = 64 << 10
 """An answer is sent in pieces of this size, so that a client has the time for each that the settings give it."""
@@ -36,6 +43,11 @@ SAFE = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+DASHBOARD_POLICY = (
+    "default-src 'none'; script-src 'self' 'nonce-{}'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""Scripts of ours alone, none that is made of text while the page runs, and nothing from any other host."""
 
 
 class Guard:
@@ -52,6 +64,7 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        scope["penstock.nonce"] = secrets.token_urlsafe(16)
         answer = _Answer(scope, send, self._service)
         body = _Bounded(receive, self._service.settings.body_bytes_max, self._held)
         try:
@@ -59,6 +72,10 @@ class Guard:
             await self._app(scope, body, answer)
         except ClientDisconnect:
             return
+        except _LoginNeeded as needed:
+            headers = [(b"location", needed.address.encode()), (b"content-length", b"0")]
+            await answer({"type": "http.response.start", "status": 303, "headers": headers})
+            await answer({"type": "http.response.body", "body": b""})
         except Exception as error:
             if not answer.is_complete:
                 await answer.fail(error)
@@ -85,23 +102,34 @@ class Guard:
         length = headers.get("content-length", "")
         if length.isascii() and length.isdigit() and len(length) < 19:
             _check_size(int(length), self._service.settings.body_bytes_max)
-        if scope["path"] not in OPEN:
-            self._check_token(scope, headers)
+        if not self._check_token(scope, headers, is_open=scope["path"] in OPEN or scope["path"].startswith(OPEN_FILES)):
+            raise _LoginNeeded(scope)
 
-    def _check_token(self, scope: Scope, headers: Headers) -> None:
+    def _check_token(self, scope: Scope, headers: Headers, *, is_open: bool) -> bool:
+        """Raises RequestRefused unless the request may go on. False for a page that a browser can log in for."""
         service = self._service
         service.needs_token = service.needs_token or bool(service.tokens.all())
         if not service.needs_token:
-            return
+            scope["penstock.may_go_on"] = lambda: not service.needs_token
+            return True
+        scope["penstock.session"] = session = self._session(headers)
+        if is_open:
+            return True
         word, _, secret = headers.get("authorization", "").partition(" ")
+        right = _right(scope)
+        if not word and session is not None and right == "read":
+            scope["penstock.sender"] = session.token
+            scope["penstock.may_go_on"] = lambda: service.sessions.holds(session)
+            return True
         token = service.tokens.find(secret.strip()) if word.lower() == "bearer" else None
         if token is None:
+            if not word and _is_page(scope, headers):
+                return False
             raise RequestRefused(
                 401,
                 "a token is needed" if not secret else "this token is not known",
-                "expected: Authorization: Bearer TOKEN; to make one: penstock serve token add NAME --rights read",
+                "expected: Authorization: Bearer TOKEN; to make one: penstock token add NAME --rights read",
             )
-        right = _right(scope)
         if not token.may(right):
             raise RequestRefused(
                 403,
@@ -109,6 +137,40 @@ class Guard:
                 f"the right {right!r} is needed, it has: {', '.join(token.rights) or 'none'}",
             )
         scope["penstock.sender"] = token.name
+        scope["penstock.may_go_on"] = lambda: service.tokens.allow(token, right)
+        return True
+
+    def _session(self, headers: Headers) -> Session | None:
+        """The session of a browser that logged in. It only ever opens what is read, and only to our own pages."""
+        value = cookie_in(headers.get("cookie", ""), headers.get("host", ""))
+        is_own = headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+        return self._service.sessions.find(value) if value and is_own else None
+
+
+class _LoginNeeded(Exception):
+    """A page of the dashboard is asked for, and nobody has logged in."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.address = f"{DASHBOARD}/login?next={quote(scope['path'], safe='/')}"
+
+
+def _is_page(scope: Scope, headers: Headers) -> bool:
+    is_ours = scope["path"] == DASHBOARD or scope["path"].startswith(f"{DASHBOARD}/")
+    return is_ours and scope["type"] == "http" and "text/html" in headers.get("accept", "")
+
+
+def _safe(scope: Scope) -> dict[str, str]:
+    """The headers that make an answer safe to show, and to keep."""
+    path: str = scope["path"]
+    if path != DASHBOARD and not path.startswith(f"{DASHBOARD}/"):
+        return SAFE
+    # Without a referrer to the page itself, browsers would not say where a form of ours comes from.
+    policy = DASHBOARD_POLICY.format(scope["penstock.nonce"])
+    safe = {**SAFE, "Content-Security-Policy": policy, "Referrer-Policy": "same-origin"}
+    if path.startswith((LIBRARIES, OPEN_FILES)):
+        # Components are kept by their names, so a browser asks whether they are still the same.
+        safe["Cache-Control"] = "no-cache" if "/components/" in path else "private, max-age=86400"
+    return safe
 
 
 def _right(scope: Scope) -> Right:
@@ -177,7 +239,7 @@ class _Answer:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
             self._status = message["status"]
             headers = MutableHeaders(scope=message)
-            for name, value in SAFE.items():
+            for name, value in _safe(self._scope).items():
                 headers[name] = value
         elif message["type"] == "websocket.accept":
             self._status = 101

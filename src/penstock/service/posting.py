@@ -1,5 +1,8 @@
 """Events that come in by HTTP: stored in order, on disk before the answer, and once, however often they are sent.
 
+Bodies that wait at the same moment are stored together: one write and one wait for the disk. Each of them still has its
+own answer, and is stored whole or not at all; what is wrong with one is no matter of the others.
+
 An idempotency key is remembered by the partitions themselves, as the log remembers producers: a retry finds it there,
 also after a restart. It is kept for at least seven days after its last use. What was sent under a key is part of what
 is remembered, so the same key with other events is refused and not mistaken for a retry.
@@ -8,14 +11,18 @@ is remembered, so the same key with other events is refused and not mistaken for
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import EventsRefused, RequestRefused
+from penstock.errors import EventsRefused, PenstockError, RequestRefused
 from penstock.events.encode import encode
+from penstock.log.frame import FRAME_BYTES_MAX
+from penstock.log.producers import keyed_producer
 from penstock.log.topic import Routed, Topic
 
 _NAMED = 0x80
@@ -47,6 +54,45 @@ def post(topic: Topic, body: bytes, *, key: str | None = None, sender: str = "")
     With a `key`, what this sender has stored under it before is left out. If a partition fails, those written before it
     keep their part; sent again with the same key, only the rest is stored.
     """
+    batch = _encoded(topic, body)
+    if key is None:
+        return _append(topic, topic.route(batch), None, 0)
+    producer = keyed_producer(sender, key)
+    first = int.from_bytes(hashlib.blake2b(body, digest_size=8).digest()) >> (_ROWS_BITS + 1) << _ROWS_BITS
+    with _LOCKS[producer[1] % len(_LOCKS)]:
+        _check_same(topic, producer, first, key)
+        return _append(topic, _routed(topic, batch, producer), producer, first)
+
+
+def post_together(topic: Topic, bodies: Sequence[bytes]) -> list[Posted | Exception]:
+    """Stores several bodies of JSON lines, without keys, and says what became of each: where it is, or why it is not.
+
+    A body is on disk whole, or nothing of it is, also after a crash, as far as its events go to one partition.
+    """
+    outcomes: list[Posted | Exception | None] = [None] * len(bodies)
+    batches: list[tuple[int, pa.RecordBatch]] = []
+    whole = _encoded_at_once(topic, bodies)
+    if whole is None:
+        for place, body in enumerate(bodies):
+            try:
+                batches.append((place, _encoded(topic, body)))
+            except PenstockError as error:
+                outcomes[place] = error
+    elif whole[0].nbytes <= FRAME_BYTES_MAX // 2:
+        return _append_together(topic, *whole)
+    else:
+        starts = [0, *itertools.accumulate(whole[1])]
+        batches = [(place, whole[0].slice(starts[place], rows)) for place, rows in enumerate(whole[1])]
+    for group in _fitting(batches):
+        joined = pa.concat_batches([batch for _, batch in group])
+        found = _append_together(topic, joined, [batch.num_rows for _, batch in group])
+        for (place, _), outcome in zip(group, found, strict=True):
+            outcomes[place] = outcome
+    return [each for each in outcomes if each is not None]
+
+
+def _encoded(topic: Topic, body: bytes) -> pa.RecordBatch:
+    """All events of a body; EventsRefused or RequestRefused if there are none, or one does not fit."""
     encoded = encode(body, topic.schema)
     if encoded.rejected:
         shown = [(each.index, each.column, each.reason) for each in encoded.rejected[:_SHOWN]]
@@ -55,13 +101,52 @@ def post(topic: Topic, body: bytes, *, key: str | None = None, sender: str = "")
         raise RequestRefused(400, "there is no event in the body", "expected: one JSON object, or one on each line")
     if encoded.batch.num_rows >= 1 << _ROWS_BITS:
         raise RequestRefused(413, f"{encoded.batch.num_rows} events in one body", "expected: fewer than 16 million")
-    if key is None:
-        return _append(topic, topic.route(encoded.batch), None, 0)
-    producer = _producer(sender, key)
-    first = int.from_bytes(hashlib.blake2b(body, digest_size=8).digest()) >> (_ROWS_BITS + 1) << _ROWS_BITS
-    with _LOCKS[producer[1] % len(_LOCKS)]:
-        _check_same(topic, producer, first, key)
-        return _append(topic, _routed(topic, encoded.batch, producer), producer, first)
+    return encoded.batch
+
+
+def _encoded_at_once(topic: Topic, bodies: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]] | None:
+    """The events of all bodies, and how many each has; None if any of them needs a closer look.
+
+    A line is one event or none. So where there are as many events as lines, each line is an event of its own body.
+    """
+    stripped = [body.strip(b" \t\r\n") for body in bodies]
+    rows = [body.count(b"\n") + 1 for body in stripped]
+    encoded = encode(b"\n".join(stripped), topic.schema)
+    if encoded.rejected or encoded.batch.num_rows != sum(rows):
+        return None
+    return encoded.batch, rows
+
+
+def _fitting(batches: Sequence[tuple[int, pa.RecordBatch]]) -> Iterator[list[tuple[int, pa.RecordBatch]]]:
+    """As many at a time as go into one frame of the log, which is there whole or not at all."""
+    group: list[tuple[int, pa.RecordBatch]] = []
+    size = 0
+    for place, batch in batches:
+        if group and size + batch.nbytes > FRAME_BYTES_MAX // 2:
+            yield group
+            group, size = [], 0
+        group.append((place, batch))
+        size += batch.nbytes
+    if group:
+        yield group
+
+
+def _append_together(topic: Topic, batch: pa.RecordBatch, rows: Sequence[int]) -> list[Posted | Exception]:
+    """Stores the events of several bodies, so many of each, with one append to each partition."""
+    bounds = np.concatenate([[0], np.cumsum(rows)])
+    ranges: list[list[tuple[int, int, int]]] = [[] for _ in rows]
+    failed: dict[int, Exception] = {}
+    for number, part, places in topic.route(batch):
+        counts = np.searchsorted(places, bounds).tolist()
+        held = [body for body in range(len(rows)) if counts[body + 1] > counts[body]]
+        try:
+            appended = topic.partitions[number].append(part)
+        except Exception as error:
+            failed.update(dict.fromkeys(held, error))
+            continue
+        for body in held:
+            ranges[body] += [(number, *each) for each in appended.ranges_of(counts[body], counts[body + 1])]
+    return [failed.get(body) or Posted(tuple(found), 0) for body, found in enumerate(ranges)]
 
 
 def _append(topic: Topic, routed: list[Routed], producer: bytes | None, first: int) -> Posted:
@@ -70,8 +155,7 @@ def _append(topic: Topic, routed: list[Routed], producer: bytes | None, first: i
         sequences = None if producer is None else rows.astype(np.int64) + first
         appended = topic.partitions[number].append(part, producer=producer, sequences=sequences)
         duplicates += appended.duplicates
-        if appended.count:
-            ranges.append((number, appended.base_offset, appended.base_offset + appended.count))
+        ranges += [(number, *each) for each in appended.ranges_of(0, appended.count)]
     return Posted(tuple(ranges), duplicates)
 
 
@@ -92,9 +176,3 @@ def _check_same(topic: Topic, producer: bytes, first: int, key: str) -> None:
                 f"other events were stored in {topic.name!r} under the idempotency key {key!r}; nothing was stored now",
                 "a key belongs to one body: repeat that body, or choose a new key for this one",
             )
-
-
-def _producer(sender: str, key: str) -> bytes:
-    """The id under which the log remembers this key. Not a named one: those are never forgotten."""
-    digest = hashlib.blake2b(f"{sender}\0{key}".encode(), digest_size=16, person=b"idempotency-key").digest()
-    return bytes([digest[0] & ~_NAMED]) + digest[1:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -41,8 +42,31 @@ class Page:
 def find_topic(log: Log, name: str) -> Topic:
     """The topic of that name. UnknownTopic, also for what cannot be a name: it never becomes a path."""
     if not _NAME.fullmatch(name):
-        raise UnknownTopic(name, log.topics(dead=True), log.root)
+        raise UnknownTopic(name, log.topics(dead=True), log.url)
     return log.topic(name)
+
+
+class Handles:
+    """Topics by name, for those who only ask how far they reach, and ask often. One thread.
+
+    That a topic was deleted, or that another one has its name, is seen within a second.
+    """
+
+    FRESH_SECONDS = 1.0
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._known: dict[str, tuple[float, Topic]] = {}
+
+    def find(self, name: str) -> Topic:
+        """The topic of that name. UnknownTopic if there is none."""
+        now = time.monotonic()
+        until, topic = self._known.get(name, (0.0, None))
+        if topic is None or now >= until:
+            self._known.pop(name, None)
+            topic = find_topic(self._log, name)
+            self._known[name] = (now + self.FRESH_SECONDS, topic)
+        return topic
 
 
 def cut_text(cut: Mapping[int, int]) -> str:
@@ -73,14 +97,14 @@ def parse_cut(topic: Topic, text: str) -> Cut:
     return cut
 
 
-def read_page(topic: Topic, at: Mapping[int, int], rows: int) -> Page:
-    """The records that arrived next, over all partitions; at least one if there is any."""
+def read_page(topic: Topic, at: Mapping[int, int], rows: int, until: Mapping[int, int] | None = None) -> Page:
+    """The records that arrived next, over all partitions, up to but without `until`; at least one if there is any."""
     topic.refresh()  # TopicDeleted if it is gone, or another one has its name.
     for partition in topic.partitions:
         first, offset = partition.start_offset(), at.get(partition.number, 0)
         if offset < first:
             raise OffsetOutOfRange(partition.place, offset, first, partition.end().offset)
-    after = topic.cut(at, max_rows=rows, max_bytes=PAGE_BYTES_MAX)
+    after = topic.cut(at, max_rows=rows, max_bytes=PAGE_BYTES_MAX, until=until)
     table = topic.slice(at, after)
     table = table.sort_by([("_arrived", "ascending"), ("_partition", "ascending"), ("_offset", "ascending")])
     reached = dict(at)

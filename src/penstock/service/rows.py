@@ -24,6 +24,7 @@ import sqlalchemy as sa
 from penstock.errors import KeyValueError, RequestRefused, UnknownViewColumn
 from penstock.views.find import KEY, NULL, StoredView, conditions, row_of_key
 from penstock.views.store import In, Snapshot
+from penstock.views.texts import storable
 from penstock.views.values import Physical, to_plain
 
 _CONDITION = re.compile(r"(?P<column>.+?)(?P<sign>\^=|!=|<=|>=|=|<|>)(?P<value>.*)", re.DOTALL)
@@ -48,6 +49,8 @@ _PAGE_TYPES: dict[str, type] = {
 }
 ROWS_AT_ONCE = 200
 PAGE_BYTES_MAX = 16 << 20
+PAGE_LENGTH_MAX = 24_000
+"""The longest `page`: with it a request must fit into a head."""
 """A page ends early once it is larger than this; the rest of its rows are on the next."""
 _PAGE_HINT = "expected: what the answer before it gave as `next`, and everything else as it was asked for there"
 
@@ -86,7 +89,7 @@ class Found:
 
 def read_rows(snapshot: Snapshot, view: StoredView, wanted: Wanted) -> Found:
     """One page of the rows that are meant. RequestRefused or UnknownViewColumn says what was wrong."""
-    if wanted == Wanted(wanted.key, limit=wanted.limit) and (key := _whole_key(view, wanted.key)) is not None:
+    if wanted == Wanted(wanted.key, limit=wanted.limit) and (key := whole_key(view, wanted.key)) is not None:
         return Found(view, row_of_key(snapshot, view, key).select(view.known.schema.names), None)
     question = _Question(view, snapshot.connection.dialect.name)
     source = question.source
@@ -109,7 +112,7 @@ def read_rows(snapshot: Snapshot, view: StoredView, wanted: Wanted) -> Found:
     return Found(view, rows.select(view.known.schema.names), following)
 
 
-def _whole_key(view: StoredView, texts: Sequence[str]) -> dict[str, Any] | None:
+def whole_key(view: StoredView, texts: Sequence[str]) -> dict[str, Any] | None:
     """The key that the texts name, if all of it is there: its row is found at once, however many there are."""
     try:
         found = conditions(view, texts)
@@ -362,7 +365,14 @@ _READERS: dict[str, Any] = {
 
 def _packed(wanted: Wanted, values: Sequence[Any], key: bytes) -> str:
     document = json.dumps([wanted.digest, [_to_text(each) for each in values], key.hex()], separators=(",", ":"))
-    return base64.urlsafe_b64encode(document.encode()).decode().rstrip("=")
+    packed = base64.urlsafe_b64encode(document.encode()).decode().rstrip("=")
+    if len(packed) > PAGE_LENGTH_MAX:
+        raise RequestRefused(
+            413,
+            f"the last row of this page has {len(packed):,} characters in the columns that it is sorted by",
+            "nobody could ask for the page after it: raise limit=, narrow it with where=, or sort by another column",
+        )
+    return packed
 
 
 def _to_text(value: Any) -> list[str] | None:
@@ -386,6 +396,8 @@ def _unpacked(view: str, wanted: Wanted, count: int) -> tuple[list[Any], bytes]:
         last = bytes.fromhex(key)
     except (ValueError, KeyError, TypeError, IndexError, ArithmeticError, RecursionError):
         raise _refused(f"page={wanted.page!r} is no page of view {view!r}", _PAGE_HINT) from None
+    if any(isinstance(each, str) and each != storable(each) for each in values):
+        raise _refused(f"page={wanted.page!r} is no page of view {view!r}", _PAGE_HINT)
     is_too_large = any(isinstance(each, int) and abs(each) >= 1 << 63 for each in values)
     if digest != wanted.digest or len(values) != count or is_too_large:
         raise _refused(f"page={wanted.page!r} belongs to another question than this one", _PAGE_HINT)

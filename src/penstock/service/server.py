@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -18,25 +20,31 @@ from penstock.service.connection import Limits, protocols
 from penstock.service.service import Service
 from penstock.settings import Settings
 
-HEAD_BYTES_MAX = 32 << 10
+if TYPE_CHECKING:
+    from penstock.pipeline.pipeline import Pipeline
+
 SOCKET_BYTES_MAX = 64 << 10
 """Of what a client says over a WebSocket nothing is used."""
 STOP_SECONDS = 10
 
 
-def serve(settings: Settings, on_start: Callable[[str], None] = lambda _: None) -> None:
+def serve(
+    settings: Settings, on_start: Callable[[str], None] = lambda _: None, pipeline: Pipeline | None = None
+) -> None:
     """Serves until SIGINT or SIGTERM; tells `on_start` the address once it listens. ServeRefused if it must not."""
     with listening(settings) as listener:
-        server = Server(settings, listener)
+        server = Server(settings, listener, pipeline)
+        gc.collect()
+        gc.freeze()  # All that is loaded by now stays; nobody shall wait while it is looked through for garbage.
         on_start(server.url)
         server.run(sockets=[listener])
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[str]:
+def serving(settings: Settings, pipeline: Pipeline | None = None) -> Iterator[str]:
     """Serves in a thread of this process for the length of a `with`, for tests and notebooks. Gives the address."""
     with listening(settings) as listener:
-        server = Server(settings, listener)
+        server = Server(settings, listener, pipeline)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="penstock-serve")
         thread.start()
         try:
@@ -50,20 +58,19 @@ def serving(settings: Settings) -> Iterator[str]:
 class Server(uvicorn.Server):
     """uvicorn with our limits. When it stops, streams are ended first, and what is being answered is answered."""
 
-    def __init__(self, settings: Settings, listener: socket.socket) -> None:
+    def __init__(self, settings: Settings, listener: socket.socket, pipeline: Pipeline | None = None) -> None:
         host, port = listener.getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self.is_up = threading.Event()
-        self._service = Service(settings)
+        self._service = Service(settings, pipeline)
         connection, websocket = protocols(Limits.of(settings.serve))
         config = uvicorn.Config(
             application(self._service),
-            loop="asyncio",
+            loop="uvloop",
             http=connection,
             ws=websocket,
             ws_max_size=SOCKET_BYTES_MAX,
             ws_per_message_deflate=False,  # Compression would let a client make us work for nothing.
-            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
             log_config=None,
             access_log=False,  # Addresses hold what people look for.
             server_header=False,
@@ -100,14 +107,19 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
     except OSError as error:
         raise ServeRefused(address, f"nothing is known as {host!r}: {error.strerror}", "expected: 127.0.0.1") from error
     family, _, _, _, place = found[0]
-    if not ipaddress.ip_address(str(place[0]).partition("%")[0]).is_loopback:
+    # Names that it may be called by are set where a proxy stands in front of it: others come in through that.
+    is_ours_alone = ipaddress.ip_address(str(place[0]).partition("%")[0]).is_loopback
+    if not is_ours_alone or settings.serve.allowed_hosts.strip():
         from penstock.service.tokens import Tokens
 
         if not Tokens(settings.serve.tokens_path).all():
+            named, todo = "", "or serve on 127.0.0.1"
+            if is_ours_alone:
+                named, todo = f" as {settings.serve.allowed_hosts.strip()}", "or leave out allowed_hosts"
             raise ServeRefused(
                 address,
-                "others could reach it there, and there is no token: anybody could read all and write to all",
-                "make a token first: penstock serve token add NAME --rights read,write; or serve on 127.0.0.1",
+                f"others could reach it there{named}, and there is no token: anybody could read all and write to all",
+                f"make a token first: penstock token add NAME --rights read,write; {todo}",
             )
     # The protocol is named, for asyncio sends small answers at once (TCP_NODELAY) only where it reads TCP.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:

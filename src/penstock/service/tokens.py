@@ -63,6 +63,11 @@ class Tokens:
             known = self._read = (version, _read(self.path, status.st_mode))
         return known[1]
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a file of tokens, be it an empty one: whoever made it wants to be asked for a token."""
+        return self.path.exists()
+
     def find(self, secret: str) -> Token | None:
         """The token with this secret. Takes as long for a wrong one as for a right one."""
         digest = _digest(secret)
@@ -71,6 +76,10 @@ class Tokens:
             if hmac.compare_digest(each.sha256, digest):
                 found = each
         return found
+
+    def allow(self, token: Token, right: Right) -> bool:
+        """Whether a token that was found before is still there, with this right."""
+        return any(each.sha256 == token.sha256 and each.may(right) for each in self.all())
 
     def add(self, name: str, rights: Sequence[Right]) -> str:
         """Makes a token and returns its secret, which is kept nowhere. TokenTaken if the name is."""
@@ -120,7 +129,7 @@ def _read(path: Path, mode: int) -> tuple[Token, ...]:
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TokensUnreadable(
-            str(path), f"it cannot be read: {error}", "expected: what `penstock serve token add` writes"
+            str(path), f"it cannot be read: {error}", "expected: what `penstock token add` writes"
         ) from error
 
 

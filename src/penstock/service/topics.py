@@ -14,11 +14,12 @@ from penstock.events.schema import format_ddl
 from penstock.log.topic import Topic
 from penstock.service import models
 from penstock.service.answers import JSON, dumps
+from penstock.service.feed import Shape
 from penstock.service.models import PROBLEMS
 from penstock.service.posting import Posted, post
 from penstock.service.records import Cut, cut_text, find_topic, parse_cut
 from penstock.service.service import Service
-from penstock.service.streams import EVENT_STREAM, EventStream, Shape, next_page, run_socket
+from penstock.service.streams import EVENT_STREAM, EventStream, may_go_on, next_page, run_socket
 
 Name = Annotated[str, Path(description="The topic.", max_length=200)]
 From = Annotated[
@@ -93,17 +94,24 @@ def topic_routes(service: Service) -> APIRouter:
                 f"the body is said to be {kind or 'nothing'}",
                 f"expected: Content-Type: {JSON} for one event, {LINES[0]} for one on each line",
             )
-        body = await request.body()
-        if kind == JSON:
-            body = body.replace(b"\r", b" ").replace(b"\n", b" ")  # Within JSON a line break is only ever space.
+        body = as_lines(kind, await request.body())
         sender = request.scope.get("penstock.sender", "")
-        posted = await service.work.run(_post, service, name, body, idempotency_key, sender)
-        service.metrics.posted(name, posted.stored, posted.duplicates)
-        offsets = [{"partition": number, "start": start, "stop": stop} for number, start, stop in posted.ranges]
-        document = {"topic": name, "stored": posted.stored, "duplicates": posted.duplicates, "offsets": offsets}
-        return Response(dumps(document), media_type=JSON)
+        posted = await service.appends.run(_post, service, name, body, idempotency_key, sender)
+        return Response(answer_posted(service, name, posted), media_type=JSON)
 
     return router
+
+
+def as_lines(kind: str, body: bytes) -> bytes:
+    """A body as JSON lines: one of JSON is a single line, for within JSON a line break is only ever space."""
+    return body.replace(b"\r", b" ").replace(b"\n", b" ") if kind == JSON else body
+
+
+def answer_posted(service: Service, name: str, posted: Posted) -> bytes:
+    """What is said to whoever sent events; it is counted too."""
+    service.metrics.posted(name, posted.stored, posted.duplicates)
+    offsets = [{"partition": number, "start": start, "stop": stop} for number, start, stop in posted.ranges]
+    return dumps({"topic": name, "stored": posted.stored, "duplicates": posted.duplicates, "offsets": offsets})
 
 
 async def answer_records(
@@ -112,7 +120,7 @@ async def answer_records(
     """Records of a topic, as the client wants them: now, within a while, or as they come."""
     cut = await service.work.run(parse_cut, topic, at)
     if EVENT_STREAM in request.headers.get("accept", "").lower():
-        return EventStream(service, topic, cut, shape)
+        return EventStream(service, topic, cut, shape, may_go_on(request.scope))
     page = await next_page(service, topic, cut, min(limit, service.settings.rows_max), min(wait, service.seconds))
     document = {
         "topic": topic.name,
@@ -129,7 +137,7 @@ def as_it_is(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _post(service: Service, name: str, body: bytes, key: str | None, sender: str) -> Posted:
-    return post(find_topic(service.log, name), body, key=key, sender=sender)
+    return post(service.topic_to_write(name), body, key=key, sender=sender)
 
 
 def _about(topic: Topic) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from penstock.log.topic import Topic
 from penstock.service.answers import ARROW, CSV, JSON, as_arrow, as_csv, as_json, dumps, moment
 from penstock.service.models import PROBLEMS, Changes, Rows, Views
 from penstock.service.records import Cut, find_topic, parse_cut
-from penstock.service.rows import Found, Wanted, read_rows
+from penstock.service.rows import PAGE_LENGTH_MAX, Found, Wanted, read_rows
 from penstock.service.service import Service, known_view
 from penstock.service.streams import run_socket
 from penstock.service.topics import From, LastEventId, Limit, Wait, answer_records
@@ -41,7 +41,7 @@ Since = Annotated[
 Until = Annotated[str | None, Query(alias="to", max_length=100, description="Windows that start before this moment.")]
 By = Annotated[str | None, Query(max_length=200, description="The column of time that from and to are about.")]
 Order = Annotated[str | None, Query(max_length=200, description="A column; -COLUMN is downwards. Without it: by key.")]
-Page = Annotated[str | None, Query(max_length=8000, description="`next` of the answer before.")]
+Page = Annotated[str | None, Query(max_length=PAGE_LENGTH_MAX, description="`next` of the answer before.")]
 Kind = Annotated[
     Format | None, Query(alias="format", description="Or by Accept: text/csv, or application/vnd.apache.arrow.stream.")
 ]
@@ -152,17 +152,15 @@ def _changelog(service: Service, name: str) -> Topic:
 def _change(record: Mapping[str, Any]) -> Mapping[str, Any]:
     """A record of a changelog as a change: what it was, what it is, and how far the log was in the view then."""
     event = record["event"]
-    fence = json.loads(event["offsets"])
-    return {
-        "id": record["id"],
-        "partition": record["partition"],
-        "offset": record["offset"],
-        "operation": event["operation"],
-        "key": json.loads(event["key"]),
-        "before": event["before"],
-        "after": event["after"],
-        "as_of": {"clock": moment(fence["clock_us"]), "offsets": fence["offsets"]},
-    }
+    place = {name: record[name] for name in ("id", "partition", "offset")}
+    told = {name: event.get(name) for name in ("operation", "before", "after")}
+    try:
+        fence = json.loads(event["offsets"])
+        as_of = {"clock": moment(fence["clock_us"]), "offsets": fence["offsets"]}
+        return {**place, **told, "key": json.loads(event["key"]), "as_of": as_of}
+    except (KeyError, TypeError, ValueError, OverflowError):
+        # Somebody else wrote into the topic. It is shown as it is: an error here would hide all that comes after it.
+        return {**place, **told, "key": event.get("key"), "as_of": None}
 
 
 def _accepted(accept: str) -> Format:

@@ -15,9 +15,6 @@ from penstock.views.store import Snapshot
 
 T = TypeVar("T")
 
-WAITING_PER_THREAD = 16
-"""So many requests may wait for each thread; more are told to come back."""
-
 
 class Work:
     """Runs functions in threads, from the event loop. Nothing waits without end.
@@ -26,14 +23,18 @@ class Work:
     database give up by themselves, see `limited`.
     """
 
-    def __init__(self, threads: int, seconds: float) -> None:
+    def __init__(self, threads: int, seconds: float, *, waiting: int) -> None:
+        """At most so many wait for a thread; more are told to come back."""
         self.seconds = seconds
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-serve")
-        self._most = threads * (1 + WAITING_PER_THREAD)
+        self._most = threads + waiting
         self._under_way = 0
 
-    async def run(self, body: Callable[..., T], *arguments: Any) -> T:
-        """What the function returns, or raises. RequestRefused (503) if the time is over, or too much waits already."""
+    async def run(self, body: Callable[..., T], *arguments: Any, seconds: float | None = None) -> T:
+        """What the function returns, or raises. RequestRefused (503) if the time is over, or too much waits already.
+
+        `seconds` are what is left of the time, for work that has waited elsewhere.
+        """
         if self._under_way >= self._most:
             raise busy("more is asked than can be answered at the moment")
         self._under_way += 1
@@ -41,10 +42,15 @@ class Work:
         future.add_done_callback(self._finished)
         try:
             # Shielded: a function that runs already cannot be cancelled, and counts until it ends.
-            return await asyncio.wait_for(asyncio.shield(future), self.seconds)
+            return await asyncio.wait_for(asyncio.shield(future), self.seconds if seconds is None else seconds)
         except TimeoutError:
             future.cancel()
             raise busy(f"no answer was found within {self.seconds:g} s") from None
+
+    def begin(self, body: Callable[[], object]) -> None:
+        """Runs the function when a thread is free; nobody waits for it."""
+        with suppress(RuntimeError):  # The service stops.
+            self._threads.submit(body)
 
     def close(self) -> None:
         """Waits for what is running; what has not begun is left undone."""
