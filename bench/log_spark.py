@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.access_log import SCHEMA, access_log
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from penstock.settings import SparkSettings
 from penstock.spark import session
 
@@ -45,7 +45,7 @@ def measure(directory: Path, rows: int = ROWS) -> dict[str, float]:
         hot_root, sealed_root = Path(root) / "hot", Path(root) / "sealed"
         _fill(hot_root, rows)
         shutil.copytree(hot_root, sealed_root)
-        with Log(hot_root, background=False) as hot, Log(sealed_root, background=False) as sealed:
+        with FolderLog(hot_root, background=False) as hot, FolderLog(sealed_root, background=False) as sealed:
             sealed.topic("access").seal(active=True)
             return _compare(hot.topic("access"), sealed.topic("access"), rows)
 
@@ -58,7 +58,7 @@ def hits(access: DataFrame) -> DataFrame:
     return grouped.agg(sf.count("*").alias("hits"), sf.max("seconds").alias("slowest"))
 
 
-def _compare(hot: Topic, sealed: Topic, rows: int) -> dict[str, float]:
+def _compare(hot: FolderTopic, sealed: FolderTopic, rows: int) -> dict[str, float]:
     spark = session(SparkSettings(master=f"local[{CORES}]", shuffle_partitions=CORES), name="bench")
     files = sorted(str(path) for path in sealed.directory.glob("*/*.parquet"))
     # The schema is given, so that plain Spark need not look for it first.
@@ -97,7 +97,7 @@ def _alternate(sources: dict[str, Source]) -> dict[str, float]:
 
 
 def _fill(root: Path, rows: int) -> None:
-    with Log(root, background=False) as log:
+    with FolderLog(root, background=False) as log:
         topic = log.create("access", SCHEMA, key="ip", event_time="time", partitions=PARTITIONS)
         for batch in access_log(rows):
             topic.append(batch)

@@ -18,8 +18,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from bench.access_log import BATCH_ROWS, SCHEMA, access_log
-from penstock.log.log import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 
 ROUNDS = 5
 Work = Callable[[], None]
@@ -30,8 +30,8 @@ def access_batch(rows: int) -> pa.RecordBatch:
     return next(access_log(rows, batch_rows=rows))
 
 
-def topic_in(log: Log, **settings: object) -> Topic:
-    return log.create("access", SCHEMA, event_time="time", **settings)  # type: ignore[arg-type]
+def topic_in(log: FolderLog, **settings: object) -> FolderTopic:
+    return log.create("access", SCHEMA, event_time="time", **settings)
 
 
 def append_vs_raw(root: Path) -> dict[str, float]:
@@ -50,7 +50,7 @@ def append_vs_raw(root: Path) -> dict[str, float]:
         return work
 
     def log(directory: Path) -> Work:
-        (partition,) = topic_in(Log(directory, background=False), segment_bytes=1 << 32).partitions
+        (partition,) = topic_in(FolderLog(directory, background=False), segment_bytes=1 << 32).partitions
         partition.end()
 
         def work() -> None:
@@ -70,7 +70,7 @@ def append_vs_raw(root: Path) -> dict[str, float]:
 
 def open_seconds(root: Path, segments: int = 1000) -> dict[str, float]:
     """Opening a log with many sealed segments and planning a read of all of it."""
-    with Log(root / "many", background=False) as log:
+    with FolderLog(root / "many", background=False) as log:
         topic = topic_in(log, segment_bytes=4096)
         batch = access_batch(50)
         for _ in range(segments):
@@ -80,7 +80,7 @@ def open_seconds(root: Path, segments: int = 1000) -> dict[str, float]:
         assert len(topic.partitions[0].manifest().segments) == segments
 
     def opening() -> None:
-        with Log(root / "many", background=False) as log:
+        with FolderLog(root / "many", background=False) as log:
             assert sum(piece.rows for piece in log.topic("access").partitions[0].pieces(0)) == segments * 50
 
     return {"open_seconds": median_seconds(opening)}
@@ -89,7 +89,7 @@ def open_seconds(root: Path, segments: int = 1000) -> dict[str, float]:
 def recovery_seconds(root: Path, gib: float = 1.0) -> dict[str, float]:
     """Opening after a crash that left no hint, with this much in the active segment: everything is checked."""
     batch = access_batch(BATCH_ROWS)
-    with Log(root / "active", background=False) as log:
+    with FolderLog(root / "active", background=False) as log:
         (partition,) = topic_in(log, segment_bytes=1 << 33).partitions
         while partition.end().position < gib * (1 << 30):
             partition.append(batch)
@@ -97,7 +97,7 @@ def recovery_seconds(root: Path, gib: float = 1.0) -> dict[str, float]:
 
     def recovering() -> None:
         (root / "active/topics/access/0/end").unlink()
-        with Log(root / "active", background=False) as log:
+        with FolderLog(root / "active", background=False) as log:
             assert log.topic("access").end() == {0: rows}
 
     return {"recovery_seconds_per_gib": median_seconds(recovering) / gib}
@@ -107,7 +107,7 @@ def growth(root: Path, sizes: tuple[int, ...]) -> dict[str, float]:
     """The same append and the same read of a million rows at the head, as the log grows; per row."""
     batch = access_batch(BATCH_ROWS)
     found: dict[str, float] = {}
-    with Log(root / "growing", background=False) as log:
+    with FolderLog(root / "growing", background=False) as log:
         topic = topic_in(log)
         (partition,) = topic.partitions
         for size in sizes:

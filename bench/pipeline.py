@@ -276,10 +276,10 @@ class Bench:
         return statistics.median(taken[5:])
 
 
-def counting(views: int = 1, lateness: str = "10 minutes") -> Pipeline:
+def counting(views: int = 1, lateness: str = "10 minutes", partitions: int = 1) -> Pipeline:
     """So many windowed counts per key."""
     app = Pipeline("counting")
-    app.topic("events", DDL, event_time="time", key="key", lateness=lateness)
+    app.topic("events", DDL, event_time="time", key="key", lateness=lateness, partitions=partitions)
     for number in range(views):
 
         def counts(events: DataFrame, number: int = number) -> DataFrame:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from penstock import Log
-from penstock.log.topic import Topic
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 
 DDL = "time timestamp, key bigint, value double"
 START_US = 1_767_225_600_000_000  # 2026-01-01
@@ -29,11 +29,18 @@ def events(first: int, count: int, keys: int, *, spread_us: int = 1000, seed: in
 
 
 def filled_topic(
-    directory: Path, rows: int, keys: int, *, name: str = "events", is_sealed: bool = True, file_rows: int = FILE_ROWS
-) -> Topic:
+    directory: Path,
+    rows: int,
+    keys: int,
+    *,
+    name: str = "events",
+    is_sealed: bool = True,
+    file_rows: int = FILE_ROWS,
+    partitions: int = 1,
+) -> FolderTopic:
     """A topic with so many events, sealed to Parquet files of half a million each, or as many as it says."""
-    log = Log(directory, background=False)
-    topic = log.create(name, DDL, event_time="time", key="key", exist_ok=True)
+    log = FolderLog(directory, background=False)
+    topic = log.create(name, DDL, event_time="time", key="key", partitions=partitions, exist_ok=True)
     for first in range(0, rows, file_rows):
         topic.append(events(first, min(file_rows, rows - first), keys, seed=len(name)))
         if is_sealed:
