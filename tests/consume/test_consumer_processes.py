@@ -150,11 +150,10 @@ def assert_all_processed_once(topic: FolderTopic, members: list[ConsumerProcess]
     """Nothing is lost, and what was committed never comes again. Nothing may be produced meanwhile."""
     ends = {(topic.name, number): end for number, end in topic.end().items()}
     eventually(lambda: committed(topic.log.groups.status("g")) == ends)
-    time.sleep(0.1)  # For the last line of their histories.
     assert {each for member in members for each in member.records()} == all_records(topic)
     # Killed between its commit and the next line, a member did its work all the same.
     killed = {each for member in members if member.process.poll() is not None for each in member.records()}
-    assert {each for member in members for each in member.records("done")} | killed == all_records(topic)
+    eventually(lambda: {each for member in members for each in member.records("done")} | killed == all_records(topic))
     committed_at: dict[tuple[str, int, int], float] = {}
     told = sorted((line for member in members for line in member.told()), key=lambda line: line["at"])
     for line in told:
