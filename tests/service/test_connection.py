@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 import httpx
 import pytest
+from starlette.websockets import WebSocket
 
 from penstock.service import feed
 from penstock.service.connection import WAITING_MAX, Connection, Socket
@@ -161,6 +164,27 @@ def test_a_socket_that_does_not_read_is_cut_off(site: Site) -> None:
         received = rest(connection)
         assert b"101 Switching" in received[:100]
         assert len(received) < 20 << 20
+
+
+def test_a_socket_that_ends_before_it_is_accepted_is_no_failure_of_the_service(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accepting, ended = WebSocket.accept, threading.Event()
+
+    async def accept(socket: WebSocket) -> None:
+        await asyncio.sleep(0.5)
+        try:
+            await accepting(socket)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(WebSocket, "accept", accept)
+    with site.limited(header_timeout="100ms").serving() as client, raw(client) as connection:
+        connection.sendall(b"GET /topics/loose HTTP/1.1\r\n" + UPGRADE + KEY + b"\r\n")
+        assert rest(connection) == b""
+        assert ended.wait(10)
+        assert client.get("/health").status_code == 200
+    assert "failed" not in caplog.text
 
 
 def test_a_listener_that_waits_longer_than_all_limits_is_left_alone(slow: httpx.Client) -> None:

@@ -16,6 +16,8 @@ from urllib.parse import quote
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
+from uvicorn.protocols.utils import ClientDisconnected
 
 from penstock.dashboard.sessions import Session, cookie_in
 from penstock.errors import RequestRefused
@@ -34,6 +36,8 @@ LIBRARIES = f"{DASHBOARD}/_nicegui/"
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 PIECE_BYTES = 64 << 10
 """An answer is sent in pieces of this size, so that a client has the time for each that the settings give it."""
+GONE = (ClientDisconnect, WebSocketDisconnect, ClientDisconnected)
+"""A client that does not wait for its answer, as each layer calls it. Nobody has to be told."""
 BODIES_MAX = 16
 """So many bodies of the largest size may be in memory at once, or more that are smaller."""
 SAFE = {
@@ -70,7 +74,7 @@ class Guard:
         try:
             self._admit(scope)
             await self._app(scope, body, answer)
-        except ClientDisconnect:
+        except GONE:
             return
         except _LoginNeeded as needed:
             headers = [(b"location", needed.address.encode()), (b"content-length", b"0")]
