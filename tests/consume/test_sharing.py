@@ -1,0 +1,125 @@
+"""Members of a group, in one process: who has which partition, and who has to give it up."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from penstock.errors import (
+    MemberEvicted,
+)
+from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
+from tests.consume.consuming import eventually, put, values
+
+
+def test_members_share_and_each_record_comes_once(log: FolderLog, orders: FolderTopic) -> None:
+    with log.consumer("orders", group="g") as first, log.consumer("orders", group="g") as second:
+        eventually(lambda: len(first.assignment) == len(second.assignment) == 1)
+        put(orders, 1)
+        put(orders, 2, partition=1)
+        assert sorted(values(first.poll(5)) + values(second.poll(5))) == [1, 2]
+        second.close()
+        eventually(lambda: len(first.assignment) == 2)
+        assert first.poll(0.1) == [], "what the other committed does not come again"
+        assert first.stats.rebalances == 3
+
+
+def test_a_partition_waits_until_the_application_is_done_with_it(log: FolderLog, orders: FolderTopic) -> None:
+    put(orders, 1)
+    put(orders, 2, partition=1)
+    with log.consumer("orders", group="g") as first:
+        assert sorted(values(first.poll(0))) == [1, 2]
+        with log.consumer("orders", group="g") as second:
+            assert second.poll(0.3) == []
+            assert second.assignment == ()
+            first.poll(0)
+            eventually(lambda: len(second.assignment) == 1)
+            assert second.poll(0.2) == first.poll(0.2) == []
+
+
+def test_a_loop_over_events_gives_a_partition_up_between_two_events(log: FolderLog, orders: FolderTopic) -> None:
+    put(orders, *range(0, 100, 2))
+    put(orders, *range(1, 100, 2), partition=1)
+    with log.consumer("orders", group="g") as first:
+        events = first.events(timeout=0.2)
+        seen = [next(events)["n"] for _ in range(10)]
+        with log.consumer("orders", group="g") as second:
+            eventually(lambda: second.assignment == (("orders", 1),))  # The loop has not reached it yet.
+            seen += [event["n"] for event in events]
+            assert seen == list(range(0, 100, 2))
+            assert [event["n"] for event in second.events(timeout=0.2)] == list(range(1, 100, 2))
+
+
+def test_a_loop_over_events_gives_up_the_partition_it_is_in(log: FolderLog, orders: FolderTopic) -> None:
+    put(orders, *range(100), partition=1)
+    with log.consumer("orders", group="g") as first:
+        events = first.events(timeout=0.2)
+        seen = [next(events)["n"] for _ in range(10)]
+        with log.consumer("orders", group="g") as second:
+            assert second.poll(0.2) == [], "the tenth event is in the application's hands"
+            assert list(events) == []
+            assert [event["n"] for event in second.events(timeout=0.2)] == list(range(10, 100))
+    assert seen == list(range(10))
+
+
+def test_without_automatic_commits_a_partition_waits_for_the_commit(log: FolderLog, orders: FolderTopic) -> None:
+    put(orders, 1)
+    put(orders, 2, partition=1)
+    options = {"group": "g", "auto_commit": None}
+    with log.consumer("orders", **options) as first:
+        assert len(first.poll(0)) == 2
+        with log.consumer("orders", **options) as second:
+            assert (first.poll(0.1), second.poll(0.1), second.assignment) == ([], [], ())
+            first.commit()
+            first.poll(0)
+            eventually(lambda: len(second.assignment) == 1)
+            assert second.poll(0.1) == []
+
+
+def test_who_never_commits_cannot_hold_a_partition_for_ever(log: FolderLog, orders: FolderTopic) -> None:
+    put(orders, 1)
+    put(orders, 2, partition=1)
+    options = {"group": "g", "auto_commit": None, "session_timeout": "300ms"}
+    with log.consumer("orders", **options) as first:
+        assert len(first.poll(0)) == 2
+        with log.consumer("orders", **options) as second:
+            first.poll(1)
+            assert len(values(second.poll(5))) == 1
+            assert (first.stats.evictions, len(first.assignment)) == (0, 1)
+
+
+def test_who_does_not_poll_loses_its_partitions_and_hears_of_it(
+    log: FolderLog, orders: FolderTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(orders, 1)
+    options = {"group": "g", "session_timeout": "300ms", "processing_timeout": "200ms"}
+    with log.consumer("orders", **options) as slow:
+        assert values(slow.poll(0)) == [1]
+        with log.consumer("orders", **options) as other:
+            assert values(other.poll(5)) == [1]
+            other.commit()
+            for _ in range(2):
+                with pytest.raises(MemberEvicted, match="did not poll") as caught:
+                    slow.commit()
+            assert (caught.value.group, caught.value.lost) == ("g", ("orders/0",)), (
+                "the idle one was handed over before"
+            )
+            assert slow.assignment == ()
+            put(orders, 2)
+            seen: list[int] = []
+            while not seen:
+                seen = values([*slow.poll(0.05), *other.poll(0.05)])
+            assert seen == [2]
+            assert slow.stats.evictions == 1
+    assert "joins again" in caplog.text
+
+
+def test_a_consumer_that_was_forgotten_frees_its_partitions(log: FolderLog, orders: FolderTopic) -> None:
+    forgotten = log.consumer("orders", group="g", session_timeout="30s")
+    with log.consumer("orders", group="g") as other:
+        eventually(lambda: len(other.assignment) == 1)
+        del forgotten
+        # Its own thread may hold it for a moment, just while the collector looks: so it looks again.
+        eventually(lambda: gc.collect() >= 0 and len(other.assignment) == 2)
