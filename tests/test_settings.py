@@ -60,6 +60,20 @@ def test_file_is_found_in_a_parent_and_its_paths_count_from_there(tmp_path: Path
     assert load(below, PENSTOCK_LOG_URL="dir:./here").log.url == "dir:./here"
 
 
+def test_certificates_lie_beside_the_file_and_are_told_by_what_is_in_them(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "penstock.toml").write_text('[log]\nurl = "kafka://broker:9093"\nca_file = "./ca.pem"\n')
+    (tmp_path / "ca.pem").write_text(certificates := "-----BEGIN CERTIFICATE-----\nof an authority\n")
+    log = load(tmp_path / "deep").log
+    assert log.kafka == {"security.protocol": "SSL", "ssl.ca.pem": certificates}
+    (tmp_path / "ca.pem").write_text("a key, by mistake")
+    with pytest.raises(SettingValueError, match="no certificate in it"):
+        _ = log.kafka
+    (tmp_path / "ca.pem").unlink()
+    with pytest.raises(SettingValueError, match=r"log.ca_file cannot be .*ca.pem(.|\n)*it cannot be read"):
+        _ = log.kafka
+
+
 def test_default_log_counts_from_the_folder_of_the_file_too(tmp_path: Path) -> None:
     assert load(tmp_path, "[spark]\nui = true\n").log.url == f"dir:{tmp_path}/data/log"
 

@@ -91,7 +91,8 @@ class LogSettings:
             found |= {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
             found |= {"sasl.username": self.username, "sasl.password": self.password}
         if self.ca_file:
-            found = {"security.protocol": "SSL", **found, "ssl.ca.location": self.ca_file}
+            # The certificates themselves: Spark's tasks may run where there is no such file.
+            found = {"security.protocol": "SSL", **found, "ssl.ca.pem": _certificates(self.ca_file)}
         return {**found, **self.conf}
 
 
@@ -301,6 +302,7 @@ SECTIONS: Mapping[str, type[Section]] = {
 }
 PLACES = {
     "log.url": "dir:",
+    "log.ca_file": "",
     "views.url": "sqlite:",
     "serve.tokens": "file:",
     "alerts.ca": "file:",
@@ -456,7 +458,19 @@ def _section_of(found: Mapping[str, object], section: str) -> dict[str, Any]:
 
 def _beside(file: Path, url: str, scheme: str) -> str:
     """A relative path behind the scheme, counted from the folder of the file it is written in."""
-    return f"{scheme}{file.parent / url.removeprefix(scheme)}" if url.startswith(scheme) else url
+    is_path = url != "" and url.startswith(scheme)
+    return f"{scheme}{file.parent / url.removeprefix(scheme)}" if is_path else url
+
+
+def _certificates(path: str) -> str:
+    expected = "a file of certificates in PEM, with a line -----BEGIN CERTIFICATE-----"
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingValueError("log.ca_file", f"it cannot be read: {error}", expected, path) from error
+    if "-----BEGIN CERTIFICATE-----" not in text:
+        raise SettingValueError("log.ca_file", "there is no certificate in it", expected, path)
+    return text
 
 
 def _place_in_file(path: Path, text: str, section: str, key: str | None) -> str:

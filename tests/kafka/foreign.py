@@ -22,12 +22,13 @@ def write(
     values: Sequence[bytes | None],
     *,
     key: bytes | None = b"k",
+    headers: Mapping[str, bytes | None] | None = None,
     conf: Mapping[str, Any] | None = None,
 ) -> None:
     """Appends values to the first partition, outside of any transaction."""
     producer = Producer({**cluster.client(), "enable.idempotence": True, **(conf or {})})
     for value in values:
-        producer.produce(topic, value, key, 0)
+        producer.produce(topic, value, key, 0, headers=dict(headers or {}))
     assert producer.flush(WITHIN_SECONDS) == 0
 
 

@@ -12,15 +12,18 @@ from penstock.kafka.java_client import java_settings, reader_options, writer_opt
 from penstock.settings import LogSettings
 
 
-def test_a_name_and_a_file_of_certificates_are_translated() -> None:
-    settings = LogSettings(username="me", password='a"b\\c;', ca_file="/etc/ca.pem", conf={"socket.timeout.ms": "9000"})
+def test_a_name_and_a_file_of_certificates_are_translated(tmp_path: Path) -> None:
+    ca_file = tmp_path / "ca.pem"
+    ca_file.write_text(certificates := "-----BEGIN CERTIFICATE-----\nthose of an authority\n")
+    conf = {"socket.timeout.ms": "9000"}
+    settings = LogSettings(username="me", password='a"b\\c;', ca_file=str(ca_file), conf=conf)
     assert java_settings(settings.kafka) == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
         'username="me" password="a\\"b\\\\c;";',
         "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": "/etc/ca.pem",
+        "ssl.truststore.certificates": certificates,
         "request.timeout.ms": "9000",
     }
 

@@ -82,6 +82,17 @@ def test_a_topic_whose_maker_died_half_way_is_made_by_who_opens_it(open_log: Ope
     assert (topic.slice().column("n").to_pylist(), log.brokers.topics()[name]) == ([1], 2)
 
 
+def test_a_topic_whose_deletion_was_cut_short_is_gone_for_who_makes_it_anew(open_log: OpenLog, name: str) -> None:
+    log = open_log()
+    topic = log.create(name, SCHEMA)
+    topic.append(rows([1]))
+    log.definitions.remove(topic.definition, log.brokers.id_of(name))
+    assert name in log.brokers.topics()
+    again = open_log().create(name, SCHEMA)
+    again.append(rows([2]))
+    assert again.slice().column("n").to_pylist() == [2]
+
+
 @pytest.mark.parametrize("column", ["m map<int, string>", "a array<struct<m: map<date, int>>>"])
 def test_a_map_that_json_cannot_give_back_is_refused_and_avro_keeps_it(
     open_log: OpenLog, name: str, column: str

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -16,6 +18,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from penstock.errors import RecordTooLarge
 from penstock.kafka.connection import AROUND_RECORD_BYTES, RECORD_BYTES_MAX
 from penstock.kafka.log import KafkaLog
+from penstock.load.loading import load
 from penstock.log.topic import Topic
 from tests.kafka.foreign import WITHIN_SECONDS, wait_until, write
 from tests.services.kafka import KafkaCluster
@@ -40,6 +43,32 @@ def set_limit(cluster: KafkaCluster, topic: str, limit: int) -> None:
     admin = AdminClient(cluster.client())  # It must live until the answer is there.
     for answer in admin.incremental_alter_configs([asked]).values():
         answer.result(WITHIN_SECONDS)
+
+
+# --- what is said of what was stored ---
+
+
+def test_threads_that_share_a_client_are_told_their_own_offsets(open_log: OpenLog, name: str) -> None:
+    topic = open_log().create(name, "n bigint", partitions=3)
+    count = 20_000
+
+    def store(number: int) -> bool:
+        batch = pa.record_batch({"n": pa.array(range(count), pa.int64())})
+        stored = topic.partitions[number].append(batch).offsets
+        assert stored is not None
+        return bool((np.diff(stored) == 1).all())
+
+    with ThreadPoolExecutor(3) as threads:
+        assert all(threads.map(store, [0, 1, 2] * 3))
+    assert set(topic.end().values()) == {3 * count}
+
+
+def test_a_load_with_arrivals_is_repeated_and_nothing_comes_twice(open_log: OpenLog, name: str, tmp_path: Path) -> None:
+    topic = open_log().create(name, "n bigint, seen timestamp", event_time="seen")
+    path = tmp_path / "events.jsonl"
+    path.write_text("".join(f'{{"n": {n}, "seen": "2026-01-01T00:00:{n:02}Z"}}\n' for n in range(60)))
+    assert [load(topic, path, arrived="seen").stored for _ in range(2)] == [60, 0]
+    assert numbers(topic) == list(range(60))
 
 
 # --- records that are too large ---

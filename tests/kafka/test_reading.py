@@ -6,6 +6,7 @@ import io
 import json
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import fastavro
 import pyarrow as pa
@@ -73,6 +74,33 @@ def test_bad_records_are_dead_letters_once_however_often_they_are_met(
     assert numbers(open_log().topic(name)) == [1, 2]  # type: ignore[arg-type]
     assert numbers(first) == [1, 2]
     assert dead(open_log(), name) == BAD
+
+
+def test_another_topic_of_the_same_name_has_dead_letters_of_its_own(
+    kafka: KafkaCluster, open_log: OpenLog, name: str
+) -> None:
+    log = open_log()
+    for lives in (1, 2):
+        topic = made(log, name)
+        write(kafka, name, [BAD[0], b'{"n": 1}'])
+        assert numbers(topic) == [1]
+        assert dead(open_log(), name) == [BAD[0]] * lives
+        log.delete(name)
+
+
+@pytest.mark.parametrize(
+    "value", [b"2026-01-01T00:00:00Z", b"", None, b"9" * 30, b"1767225600000000000", b"-99999999999999999", b"\xff"]
+)
+def test_an_arrival_that_is_none_counts_for_nothing(
+    kafka: KafkaCluster, open_log: OpenLog, name: str, value: bytes | None
+) -> None:
+    topic = made(open_log(), name)
+    before = datetime.now(UTC) - timedelta(seconds=5)
+    write(kafka, name, [b'{"n": 1}'], headers={"penstock-arrived": value, "penstock-schema": value})
+    write(kafka, name, [b'{"n": 2}'], headers={"penstock-arrived": b"1767225600000000"})
+    [broken, whole] = topic.slice().column("_arrived").to_pylist()
+    assert before < broken < datetime.now(UTC) + timedelta(seconds=5)
+    assert whole == datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_avro_of_others_is_read_and_what_is_none_is_a_dead_letter(

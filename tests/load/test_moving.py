@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from penstock.errors import MoveRefused
+from penstock.errors import MoveRefused, NothingToMove
 from penstock.kafka.log import KafkaLog
 from penstock.kafka.partition import KafkaPartition
+from penstock.load.loading import load
 from penstock.load.moving import move_log
 from penstock.log.folder_log import FolderLog
 from penstock.log.producers import named_producer
@@ -59,19 +62,28 @@ def test_every_record_keeps_partition_offset_and_arrival(
     assert (again.records, again.already) == (10, 350), "what is there is not copied again"
 
 
-def test_offsets_stay_though_retention_and_compaction_left_gaps(folder: FolderLog, target: KafkaLog) -> None:
-    topic = small_topic(folder, "gaps", key="user", compact=True, retention_bytes=20_000)
+@pytest.mark.parametrize("is_kept_now", [False, True])
+def test_offsets_stay_though_compaction_left_gaps_and_retention_took_the_first(
+    folder: FolderLog, target: KafkaLog, is_kept_now: bool
+) -> None:
+    name = f"gaps-{int(is_kept_now)}"
+    topic = small_topic(folder, name, key="user", compact=True, retention_bytes=1)
     for start in range(0, 500, 100):
         topic.append(rows(range(start, start + 100)))
         topic.seal(active=True)
+        if start == 100:
+            topic.retain()
+            topic.alter(retention_bytes=None if is_kept_now else 1 << 30)
     topic.compact()
+    assert topic.start() != {0: 0}
     topic.append(rows(range(500, 510)))
     before = topic.slice()
     assert before.num_rows < 510
-    [moved] = move_log(folder, target, pattern="gaps")
+    [moved] = move_log(folder, target, pattern=name)
     assert moved.filled == 510 - before.num_rows
-    assert target.topic("gaps").slice().equals(before)
-    assert target.topic("gaps").end() == {0: 510}
+    assert target.topic(name).slice().equals(before)
+    assert target.topic(name).end() == {0: 510}
+    assert target.topic(name).start() == topic.start(), "what retention took is not there again"
 
 
 def test_a_topic_with_values_in_avro_has_them_in_kafka(folder: FolderLog, target: KafkaLog) -> None:
@@ -117,3 +129,38 @@ def test_a_topic_that_somebody_else_writes_to_is_refused(folder: FolderLog, targ
     target.create("other", "something string")
     with pytest.raises(MoveRefused, match="other columns"):
         move_log(folder, target, pattern="other")
+
+
+def test_a_file_that_was_loaded_before_the_move_is_not_loaded_again(
+    folder: FolderLog, target: KafkaLog, tmp_path: Path
+) -> None:
+    path = tmp_path / "loaded.jsonl"
+    path.write_text("".join(f'{{"n": {n}}}\n' for n in range(50)))
+    first = folder.create("loaded", "n bigint")
+    assert load(first, path).stored == 50
+    move_log(folder, target, pattern="loaded")
+    there = target.topic("loaded")
+    assert there.definition.id == first.definition.id
+    assert load(there, path).stored == 0
+    target.delete("loaded")
+    move_log(folder, target, pattern="loaded")
+    assert target.topic("loaded").definition.id != first.definition.id, "what was known of the one before is of no use"
+    assert target.topic("loaded").end() == {0: 50}
+
+
+def test_a_number_that_is_none_is_moved_as_it_is(folder: FolderLog, target: KafkaLog) -> None:
+    topic = folder.create("nan", "d double")
+    topic.append(pa.table({"d": [1.5, math.nan, None, math.inf]}))
+    move_log(folder, target, pattern="nan")
+    assert str(target.topic("nan").slice(columns=["d"]).to_pylist()) == str(topic.slice(columns=["d"]).to_pylist())
+
+
+def test_where_nothing_matches_nothing_is_called_moved(tmp_path: Path, folder: FolderLog, target: KafkaLog) -> None:
+    small_topic(folder, "orders")
+    with pytest.raises(NothingToMove, match="its topics: orders"):
+        move_log(folder, target, pattern="ordres")
+    with (
+        FolderLog(tmp_path / "mistyped", background=False) as other,
+        pytest.raises(NothingToMove, match="is this the folder"),
+    ):
+        move_log(other, target)

@@ -61,6 +61,25 @@ def test_of_the_users_folder_the_modules_are_sent(sent: Sent, tmp_path: Path, mo
     assert sys.path == before
 
 
+def test_a_folder_that_is_not_ours_to_look_into_is_passed_over(
+    sent: Sent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "lost+found").mkdir()
+    is_file = Path.is_file
+
+    def refused(path: Path) -> bool:
+        if "lost+found" in path.parts:  # As everybody but root meets it.
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    loading.load_pipeline(str(tmp_path / "app.py"))
+    shipped(sent)
+    assert sent.modules == ["app.py"]
+
+
 def test_what_is_installed_is_not_sent_as_the_users(sent: Sent) -> None:
     """The program that runs now is pytest, or one of its workers."""
     shipped(sent)

@@ -56,7 +56,8 @@ PenstockError
 │   ├── FileColumnsError         the columns of the file are not those of the topic
 │   ├── ArrivalColumnError       the column given as arrival does not say when records arrived
 │   ├── FileChanged              somebody wrote to the file while it was loaded
-│   └── MoveRefused              a log cannot be moved as it is
+│   ├── MoveRefused              a log cannot be moved as it is
+│   └── NothingToMove            no topic of it matches
 ├── TimeRangeError               a range of time that cannot be read
 ├── PipelineError                something about a pipeline; place says where in the user's file
 │   ├── DefinitionError          a name, a column or an option that does not fit
@@ -173,6 +174,7 @@ from penstock.errors.load import (
     FileFormatError,
     LoadError,
     MoveRefused,
+    NothingToMove,
 )
 from penstock.errors.log import (
     ArrivalRefused,
@@ -385,6 +387,7 @@ __all__ = [
     "NotDelivered",
     "NothingReady",
     "NothingRecorded",
+    "NothingToMove",
     "NothingToRollBack",
     "OffsetOutOfRange",
     "OwnershipLost",

@@ -75,3 +75,14 @@ class MoveRefused(LoadError):
             "  expected: nobody writes to either side, and Kafka's topic is new or was made by this move\n"
             "  the folder is as it was; to begin anew, delete the topic in Kafka with penstock topic delete"
         )
+
+
+class NothingToMove(LoadError):
+    """No topic of the log matches. Nothing was done."""
+
+    def __init__(self, log: str, pattern: str, known: Sequence[str]) -> None:
+        self.log = log
+        self.pattern = pattern
+        self.known = known
+        named = f"its topics: {', '.join(known)}" if known else "there is no topic in it; is this the folder?"
+        super().__init__(f"move: no topic of {log} matches {pattern!r}\n  {named}")

@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from penstock.errors import KafkaUnavailable, TopicDeleted
@@ -131,6 +131,25 @@ class Brokers:
             ]
             asked = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
             self.ask(lambda: self.admin.incremental_alter_configs([asked]))
+
+    def id_of(self, topic: str) -> str:
+        """Kafka's own name for a topic, which no other ever has; empty if it is not there."""
+        try:
+            [found] = self.ask(lambda: self.admin.describe_topics(TopicCollection([topic]))).values()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return ""
+            raise
+        return str(found.topic_id)
+
+    def drop_before(self, topic: str, partition: int, offset: int) -> None:
+        """Drops the records before an offset. A topic that only ever compacts has to be told that it may."""
+        policy = self.settings_of(topic)["cleanup.policy"]
+        self.set_up(topic, {"cleanup.policy": "compact,delete" if policy == "compact" else policy})
+        try:
+            self.ask(lambda: self.admin.delete_records([TopicPartition(topic, partition, offset)]))
+        finally:
+            self.set_up(topic, {"cleanup.policy": policy})
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic of Kafka. Harmless if there is none."""

@@ -43,7 +43,7 @@ class DeadRecords:
         topic = self._topic
         if topic.definition.is_dead_letters:
             return  # There is no second grave.
-        named = {f"kafka {topic.name}/{partition} offset {offset}": each for offset, each in rejected}
+        named = {f"{topic.name_in_grave}/{partition} offset {offset}": each for offset, each in rejected}
         with self._lock:
             if named.keys() <= self._buried:
                 return

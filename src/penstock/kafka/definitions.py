@@ -28,6 +28,8 @@ class Definitions:
         self._journal = Journal(brokers, TOPIC, KEPT_FOR_EVER, self._take)
         self._writer = writer
         self._known: dict[str, tuple[TopicDefinition, int]] = {}
+        self._ids: set[str] = set()
+        self._deleted: dict[str, str] = {}
 
     def all(self) -> dict[str, TopicDefinition]:
         """Every topic there is."""
@@ -47,9 +49,18 @@ class Definitions:
         self._say({"do": "change", "after": found[1], "definition": to_document(definition)})
         return self._known.get(known.name, (None,))[0] == definition
 
-    def remove(self, definition: TopicDefinition) -> None:
-        """Deletes a topic."""
-        self._say({"do": "delete", "name": definition.name, "id": definition.id})
+    def remove(self, definition: TopicDefinition, kafka_id: str) -> None:
+        """Deletes a topic, whose topic in Kafka goes by that id of Kafka's and is to be deleted next."""
+        self._say({"do": "delete", "name": definition.name, "id": definition.id, "kafka_id": kafka_id})
+
+    def has_known(self, topic_id: str) -> bool:
+        """Whether there ever was a topic of this id."""
+        self._journal.follow()
+        return topic_id in self._ids
+
+    def deleted(self, name: str) -> str | None:
+        """Kafka's id of the topic that was the last one of this name to be deleted."""
+        return self._deleted.get(name)
 
     def close(self) -> None:
         self._journal.close()
@@ -65,8 +76,10 @@ class Definitions:
             found = self._known.get(entry["name"])
             if found is not None and found[0].id == entry["id"]:
                 del self._known[entry["name"]]
+                self._deleted[entry["name"]] = entry["kafka_id"]
             return
         definition = from_document(entry["definition"])
+        self._ids.add(definition.id)
         found = self._known.get(definition.name)
         is_in_force = found is None if entry["do"] == "make" else found is not None and found[1] == entry["after"]
         if is_in_force:

@@ -69,15 +69,19 @@ class KafkaLog(Log):
         check_values(definition)
         there = self.brokers.topics().get(definition.name)
         if there is not None and definition.name not in self.definitions.all():
-            self._check_adopted(definition, there)
+            if self.brokers.id_of(definition.name) == self.definitions.deleted(definition.name):
+                self.brokers.delete_topic(definition.name)  # Who deleted it did not get that far.
+            else:
+                self._check_adopted(definition, there)
         if not self.definitions.add(definition):
             return False
         self.set_up(definition)
         return True
 
     def adopt(self, definition: TopicDefinition) -> None:
-        """Makes a topic that was defined elsewhere, under an id of its own."""
-        self._make(replace(definition, id=uuid.uuid4().hex))
+        """Makes a topic that was defined elsewhere. It keeps its id, unless one of that id was here and is deleted."""
+        is_new = not self.definitions.has_known(definition.id)
+        self._make(definition if is_new else replace(definition, id=uuid.uuid4().hex))
 
     def _find(self, name: str) -> KafkaTopic | None:
         definition = self.definitions.all().get(name)
@@ -97,8 +101,10 @@ class KafkaLog(Log):
 
     def delete(self, name: str) -> None:
         topic = self.topic(name)
-        self.definitions.remove(topic.definition)
-        self.brokers.delete_topic(name)
+        kafka_id = self.brokers.id_of(name)
+        self.definitions.remove(topic.definition, kafka_id)
+        if self.brokers.id_of(name) == kafka_id:  # Else somebody has made it anew already.
+            self.brokers.delete_topic(name)
         with self._lock:
             self._topics.pop(name, None)
 

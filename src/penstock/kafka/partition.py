@@ -71,11 +71,10 @@ class KafkaPartition(Partition):
         sequences: Sequences | None = None,
     ) -> Appended:
         batch, definition = self.topic.fit(batch)
-        if arrived is not None:
-            self._check_arrivals(arrived)
         records = written(batch, definition, arrived=arrived)
         self.topic.check_sizes(self.place, records)
         if producer is None or sequences is None or not is_remembered(producer):
+            self._check_arrivals(arrived)
             offsets = self._store(records) if records else _NONE
             return self._appended(offsets, duplicates=0)
         deadline = time.monotonic() + self._brokers.connection.delivery_seconds
@@ -88,6 +87,7 @@ class KafkaPartition(Partition):
                     skip = int(np.searchsorted(sequences, remembered.last_sequence, side="right"))
                     if skip == len(records):
                         return self._appended(_NONE, duplicates=skip)
+                    self._check_arrivals(arrived, skip)
                     noted = Remembered(producer_epoch, int(sequences[-1]), self.topic.log.clock())
                     book = self.topic.log.sequences
                     mine = (self.topic.name, self.number, records[skip:])
@@ -232,7 +232,7 @@ class KafkaPartition(Partition):
 
     def _remembered(self, producer: bytes, client: Transactional) -> Remembered:
         book = self.topic.log.sequences
-        if client.begin():
+        if client.begin() or is_shared(producer):  # A shared id may have been taken over for another's sake.
             book.follow(producer)
         return book.get(producer, self._id) or Remembered(0, -1, 0)
 
@@ -250,8 +250,11 @@ class KafkaPartition(Partition):
                     return
                 time.sleep(0.005)
 
-    def _check_arrivals(self, arrived: pa.Array) -> None:
-        stamps = np.asarray(arrived.cast(ARRIVED).view(pa.int64()))
+    def _check_arrivals(self, arrived: pa.Array | None, skip: int = 0) -> None:
+        """ArrivalRefused if what is stored, all behind the first `skip`, would arrive before what is there."""
+        if arrived is None:
+            return
+        stamps = np.asarray(arrived.slice(skip).cast(ARRIVED).view(pa.int64()))
         after_us = self.end().arrived_us
         if len(stamps) and (int(stamps[0]) < after_us or (np.diff(stamps) < 0).any()):
             raise ArrivalRefused(self.place, int(stamps[0]), after_us)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.kafka")
 
 MESSAGES_AT_ONCE = 20_000
+YEARS_US = range(-62_135_596_800_000_000, 253_402_300_800_000_000)
+"""The years 1 to 9999, in microseconds."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,14 @@ def _found(messages: Sequence[Message], stop: int) -> Found | None:
     headers = [message.headers() for message in messages]
     for place, found in enumerate(headers) if any(headers) else ():
         for name, value in dict(found or ()).items():
-            if name == ARRIVED_HEADER:
-                arrived[place] = int(value or 0)
+            if name == ARRIVED_HEADER and (stamp := _whole(value)) is not None and stamp in YEARS_US:
+                arrived[place] = stamp
             elif name == SCHEMA_HEADER:
-                version = max(version, int(value or 0))
+                version = max(version, _whole(value) or 0)
     return Found([value or b"" for value in values], offsets, arrived, first_stamp, version)
+
+
+def _whole(value: object) -> int | None:
+    """The number in a header; None where others wrote something else there, which then counts for nothing."""
+    text = value if isinstance(value, bytes) else str(value).encode()
+    return int(text) if re.fullmatch(rb"-?\d{1,18}", text) else None

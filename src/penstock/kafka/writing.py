@@ -137,7 +137,8 @@ class Batch:
                 raise brokers.unavailable("records were handed over, and nobody said what became of them")
         if self._error is not None:
             raise KafkaException(self._error)
-        return np.array(self._offsets, np.int64)
+        # Threads that share a client take its reports from one another; Kafka stores what is sent in its order.
+        return np.sort(np.array(self._offsets, np.int64))
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         self._error = self._error or error

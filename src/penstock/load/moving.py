@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import MoveRefused
+from penstock.errors import MoveRefused, NothingToMove
 from penstock.kafka.log import KafkaLog
 from penstock.kafka.partition import KafkaPartition
 from penstock.kafka.values import Written, values_of, written
@@ -47,8 +47,11 @@ def move_log(
 ) -> list[Moved]:
     """Copies all topics that match, what producers have stored, and how far consumer groups have come.
 
-    Nobody may write to either side meanwhile: MoveRefused names the topic where somebody did.
+    Nobody may write to either side meanwhile: MoveRefused names the topic where somebody did. NothingToMove where no
+    topic matches.
     """
+    if not source.topics(pattern, dead=True):
+        raise NothingToMove(source.url, pattern, source.topics())
     moved = [_move_topic(source.topic(name), target, progress) for name in source.topics(pattern, dead=True)]
     _move_groups(source, target, frozenset(each.topic for each in moved))
     return moved
@@ -71,6 +74,8 @@ def _move_topic(source: FolderTopic, target: KafkaLog, progress: Progress) -> Mo
             records += 0 if batch is None else batch.num_rows
             filled += len(offsets) if batch is None else 0
             progress(definition.name, already + records + filled, total)
+        if there.start_offset() < here.start_offset():  # What is filled there was never there for readers.
+            target.brokers.drop_before(definition.name, here.number, here.start_offset())
         there.remember(here.remembered())
     return Moved(definition.name, records, already, filled)
 
@@ -112,7 +117,7 @@ def _store(there: KafkaPartition, definition: TopicDefinition, offsets: range, b
         events = batch.select(definition.schema.names)
         records = written(events, definition, arrived=batch.column("_arrived"))
         again = values_of(definition).read([value or b"" for _, value, _ in records])
-        if again.rejected or not again.batch.equals(events):
+        if again.rejected or not _are_equal(again.batch, events):
             raise MoveRefused(
                 there.place,
                 f"records from offset {offsets[0]} on do not come back from {definition.values} as they were",
@@ -123,6 +128,11 @@ def _store(there: KafkaPartition, definition: TopicDefinition, offsets: range, b
             there.place, f"offsets {offsets.start} up to {offsets.stop} became {stored[0]} up to {stored[-1] + 1}: "
             "somebody else writes to this topic in Kafka",
         )  # fmt: skip
+
+
+def _are_equal(some: pa.RecordBatch, others: pa.RecordBatch) -> bool:
+    """Whether all values are the same; NaN is the same as NaN here, which Arrow says of no two of them."""
+    return some.equals(others) or (some.schema == others.schema and str(some.to_pylist()) == str(others.to_pylist()))
 
 
 def _move_groups(source: FolderLog, target: KafkaLog, topics: frozenset[str]) -> None:

@@ -71,7 +71,14 @@ def _is_installed(file: Path) -> bool:
 def _modules_in(folder: Path) -> Iterator[tuple[Path, str]]:
     """The modules and packages of a folder. What else lies there, such as data or an environment, is not sent."""
     for entry in sorted(folder.iterdir()):
-        if entry.suffix == ".py" and entry.is_file():
+        if entry.suffix == ".py" and _is_file(entry):
             yield entry, entry.name
-        elif (entry / "__init__.py").is_file():
+        elif _is_file(entry / "__init__.py"):
             yield from _files_of(entry, f"{entry.name}/")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except PermissionError:  # In a folder that is not ours to look into.
+        return False
