@@ -27,7 +27,7 @@ from penstock.modes.running import RunningSet
 from penstock.upkeep.compiled import CompiledView, try_compile
 from penstock.upkeep.step import finish
 from penstock.views.store import Store, open_store
-from tests.modes.grammar import DDL, TOPICS, Aggregate, Groups, Row
+from tests.modes.grammar import DDL, TOPICS, Aggregate, Groups, Joined, Row
 from tests.modes.harness import plain
 from tests.modes.model import How, Kept, expected, open_model
 from tests.modes.random_views import ARRIVED_FROM, LATENESS, START, Case, Turn, cases
@@ -48,6 +48,17 @@ def moving(how: How) -> Case:
     )
 
 
+def beginning() -> Case:
+    """A count of all records, and a join of that count: on an empty log there is a row already, and then another."""
+    counted = Groups("v0", ("events",), None, {}, None, (Aggregate("rows", None),), ("int",))
+    over = Joined("v1", ("v0", "others"), "v0_a0", "g", "g", "int")
+    records = (("events", {"time": START, "k": "a", "g": 0, "n": 1}, ARRIVED_FROM),) * 3
+    return Case(
+        (Kept(counted, "fold"), Kept(over, "group", is_traced=False)), records, ((0.0,) * 4,), ("step",),
+        is_batch_first=False, big_rows=1_000,
+    )  # fmt: skip
+
+
 OpenEngine = Callable[[Path, FolderLog, Sequence[Kept]], AbstractContextManager[tuple[Engine, Store]]]
 """Opens an engine over views and a log, in a folder."""
 
@@ -57,6 +68,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 @settings(max_examples=40, suppress_health_check=SLOW)
 @example(moving("fold"))
 @example(moving("group"))
+@example(beginning())
 @given(cases())
 def test_after_every_step_views_are_what_the_records_so_far_make_of_them(case: Case) -> None:
     assert_right_after_every_step(case)

@@ -179,8 +179,8 @@ class RunningSet:
         """Writes a step that has run. The set itself moves on only when the transaction is through: `moved`."""
         stop = {name: part.stop for name, part in step.slices.items()}
         clock = max([self.fence.clock_us, *(part.clock_us for part in step.slices.values())])
-        begun = {name: part.start for name, part in step.slices.items()} if self.is_new else self.fence.kept
-        kept = (begun if step.is_big else stop) if self._has_kept_rows else None
+        begun = {name: part.start for name, part in step.slices.items()} if self.is_new else self._kept_to
+        kept = None if not self._has_kept_rows else stop if not step.is_big else {} if begun == stop else begun
         closed = {view.name: self.fence.clock_us - self._lateness_us(view) for view in self.views if not self.is_new}
         fence = Fence(stop, clock, kept)
         return write_step(tx, self.generation, self.views, step, fence, closed=closed, has_rows=has_rows)
@@ -225,6 +225,11 @@ class RunningSet:
     def _has_kept_rows(self) -> bool:
         return any(view.kept for view in self.views)
 
+    @property
+    def _kept_to(self) -> Cut:
+        """How far the kept rows have come in each topic. Where none are kept yet, there was nothing to read either."""
+        return self.fence.kept or self.fence.offsets
+
     def _is_big(self, rows: int) -> bool:
         """Whether a step computes redone views as a whole.
 
@@ -241,7 +246,7 @@ class RunningSet:
         """Brings the kept rows up to the fence, where a big step or a batch left them behind, so many at a time."""
         if not self._has_kept_rows or self.fence.kept == self.fence.offsets:
             return
-        reached = self.fence.kept or {}
+        reached = self._kept_to
         for name, topic in self.topics.items():
             if any(start > reached.get(name, {}).get(number, 0) for number, start in topic.start().items()):
                 raise KeptRowsLost([view.name for view in self.views if view.kept], name)

@@ -20,7 +20,11 @@ class Fence:
     clock_us: int = 0
     """The greatest `_arrived` so far, or a tick; 0 before the first record."""
     kept: Mapping[str, Mapping[int, int]] | None = None
-    """How far the rows have come that are kept for redos; None for views that keep none."""
+    """How far the rows have come that are kept for redos; None for views that keep none.
+
+    Empty where none are kept yet though all records are read, of which there were none: a view that counts has a row
+    then too, which those over it have to keep.
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "offsets", _copied(self.offsets))
