@@ -26,6 +26,8 @@ ASK_AGAIN_SECONDS = 0.1
 REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 """Who is not let in is not let in a second later either."""
 GATHER_SECONDS = 0.01
+MISSING_SECONDS = 5.0
+"""Brokers learn of a new topic one after the other, in a moment: one that is missing for longer is deleted."""
 READERS_MAX = 8
 """So many idle readers are kept: each has threads of its own."""
 
@@ -188,7 +190,8 @@ class Brokers:
     ) -> Offsets:
         asked = {TopicPartition(topic, number): spec for number in partitions}
         seconds = min(ASKED_AGAIN_MS / 1000, self.connection.answer_seconds)
-        deadline = time.monotonic() + self.connection.answer_seconds
+        began = time.monotonic()
+        deadline = began + self.connection.answer_seconds
         while True:
             try:
                 found = self.ask(
@@ -200,7 +203,7 @@ class Brokers:
                 is_unknown = error.args[0].code() in (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART)
                 if not is_unknown or time.monotonic() > deadline:
                     raise
-                if topic not in self.topics():
+                if topic not in self.topics() and time.monotonic() > began + MISSING_SECONDS:
                     raise TopicDeleted(topic) from None
             time.sleep(ASK_AGAIN_SECONDS)
 
