@@ -19,10 +19,10 @@ venv: $(STAMP) ## Makes .venv with the pinned versions; does nothing while pypro
 demo: $(STAMP) ## Shows all of it at work: a web site's log, a stream, a dashboard, mails; then the proof (ARGS="--seconds 60").
 	@$(RUN) -m penstock.demo $(ARGS)
 
-test: lint test-tools test-quick ## Everything: lint, then all tests (quick, spark, services, long); about 30 minutes on two cores.
+test: lint test-tools test-quick ## Everything: lint, then all tests (quick, spark, services, long); about 40 minutes on two cores.
 	@$(RUN) -m pytest -m "not quick" -n 2 --dist loadfile $(ARGS)
 
-test-quick: $(STAMP) ## The tests that need nothing but Python; under 2 minutes, to be run often.
+test-quick: $(STAMP) ## The tests that need nothing but Python; 2 to 3 minutes, to be run often.
 	@$(RUN) -m pytest -m quick -n 2 $(ARGS)
 
 lint: $(STAMP) ## Style, formatting and types: ruff and mypy --strict.

@@ -285,6 +285,7 @@ def test_what_pipelines_write_is_written_by_nobody_else(site: Site, headers: dic
         assert client.post("/topics/loose", json={"n": 1}).status_code == 200
 
 
+@pytest.mark.long  # Half a minute: each of the others waits for its time to be over.
 def test_events_are_stored_while_the_database_does_not_answer(site: Site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # Takes connections, and says nothing.
         url = f"postgresql://ada@127.0.0.1:{silent.getsockname()[1]}/views?connect_timeout=3"
