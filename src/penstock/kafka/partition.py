@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaException
 
-from penstock.errors import ArrivalRefused, KafkaUnavailable, OffsetOutOfRange, ProducerFenced, TopicDeleted
+from penstock.errors import ArrivalRefused, LogError, OffsetOutOfRange, ProducerFenced, TopicDeleted
 from penstock.kafka.reading import Found, read_range
 from penstock.kafka.values import Written, written
 from penstock.kafka.writing import Transactional, is_worth_repeating
@@ -98,7 +98,7 @@ class KafkaPartition(Partition):
             except KafkaException as error:
                 # Whether it was stored is known once the id is ours again.
                 if not is_worth_repeating(error):
-                    raise self._brokers.told(error) from error
+                    raise self._brokers.told(error, f"records for {self.place}") from error
                 if time.monotonic() > deadline:
                     raise self._brokers.unavailable(error.args[0].str()) from error
             time.sleep(random.uniform(0, REPEAT_SECONDS_MAX))  # Two that overtake each other shall not do it for ever.
@@ -242,9 +242,7 @@ class KafkaPartition(Partition):
         Unless another transaction is under way in front of it: nobody is held up by that here.
         """
         deadline = time.monotonic() + DECIDED_SECONDS
-        with suppress(
-            KafkaException, KafkaUnavailable, TopicDeleted
-        ):  # It is stored, whether the end can be asked for or not.
+        with suppress(LogError, TopicDeleted):  # It is stored, whether the end can be asked for or not.
             while self._brokers.ends(self.topic.name, [self.number])[self.number] <= offset:
                 if time.monotonic() > deadline:
                     return
