@@ -249,12 +249,17 @@ class KafkaPresence:
         answers = self._consumer.committed(list(self._given.values()), self._brokers.connection.answer_seconds)
         places = {(each.topic, each.partition): each for each in self._desk.catalog.find(self._desk.options.topics)}
         opened: list[Position] = []
+        begun: list[Position] = []
         for answer in answers:
             if answer.error is not None:
                 raise KafkaException(answer.error)
             position = self._open(places.get((answer.topic, answer.partition)), answer.offset)
             if position is not None:
                 opened.append(position)
+                if answer.offset < 0:
+                    begun.append(position)
+        if begun:  # Should we die at once, the next one starts at the same place, whatever came meanwhile.
+            self._store(begun)
         with self._holding():
             self._desk.positions.update((each.key, each) for each in opened)
             self._given.clear()
