@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -16,7 +17,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from penstock.errors import RecordTooLarge
 from penstock.kafka.connection import AROUND_RECORD_BYTES, RECORD_BYTES_MAX
 from penstock.kafka.log import KafkaLog
+from penstock.log.producers import new_producer, spilled_producer
 from penstock.log.topic import Topic
+from penstock.produce.spill import Spill
+from penstock.produce.spill_file import Content
 from tests.kafka.foreign import WITHIN_SECONDS, wait_until, write
 from tests.services.kafka import KafkaCluster
 
@@ -177,3 +181,19 @@ def test_what_was_spilled_by_a_killed_process_is_stored_once(open_log: OpenLog, 
     assert len(after) == len({*after})
     assert {*before} <= {*after}
     assert not [*tmp_path.glob("*/*.spill")]
+
+
+def test_what_was_spilled_for_one_cluster_waits_while_another_is_written_to(
+    open_log: OpenLog, open_other: OpenLog, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    staging, live = (log.create(name, "n bigint") for log in (open_log(), open_other()))
+    left = Spill(staging.log.spill_directory / name, staging.definition.id)
+    batch = pa.record_batch({"n": pa.array([1, 2, 3], pa.int64())})
+    left.put(Content(batch, np.arange(3), spilled_producer(new_producer()), 0), None)
+    left.close()  # As the end of a process that was killed.
+    for topic in (live, staging):
+        with topic.producer() as producer:
+            producer.send({"n": 4})
+    assert (numbers(live), numbers(staging)) == ([4], [1, 2, 3, 4])
+    assert not [*tmp_path.glob("**/*.spill")]

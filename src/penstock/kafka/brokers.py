@@ -39,6 +39,7 @@ class Brokers:
         self._lock = threading.Lock()
         self._admin: AdminClient | None = None
         self._refusal: KafkaError | None = None
+        self._cluster_id: str | None = None
         self._readers: deque[Reader] = deque()
 
     @property
@@ -94,6 +95,13 @@ class Brokers:
         if error.code() in REFUSALS:
             self._refusal = error
 
+    @property
+    def cluster_id(self) -> str:
+        """What no other cluster is called, whatever its address; the address where brokers do not tell."""
+        if self._cluster_id is None:
+            self.topics()
+        return self._cluster_id or self.connection.brokers
+
     # --- topics ---
 
     def topics(self) -> dict[str, int]:
@@ -102,6 +110,7 @@ class Brokers:
         while True:
             try:
                 known = self.admin.list_topics(timeout=min(1.0, self.connection.answer_seconds))
+                self._cluster_id = known.cluster_id
                 return {name: len(each.partitions) for name, each in known.topics.items()}
             except KafkaException as error:
                 self._look_for_refusal()
