@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from penstock.errors import RecordTooLarge
+from penstock.errors import RecordTooLarge, TopicDeleted
 from penstock.kafka.connection import AROUND_RECORD_BYTES, RECORD_BYTES_MAX
 from penstock.kafka.log import KafkaLog
-from penstock.log.producers import new_producer, spilled_producer
+from penstock.log.producers import named_producer, new_producer, spilled_producer
 from penstock.log.topic import Topic
 from penstock.produce.spill import Spill
 from penstock.produce.spill_file import Content
@@ -197,3 +198,39 @@ def test_what_was_spilled_for_one_cluster_waits_while_another_is_written_to(
             producer.send({"n": 4})
     assert (numbers(live), numbers(staging)) == ([4], [1, 2, 3, 4])
     assert not [*tmp_path.glob("**/*.spill")]
+
+
+# --- topics that were deleted ---
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_what_is_written_to_a_deleted_topic_is_refused_and_makes_no_new_one(
+    open_other: OpenLog, name: str, *, named: bool, is_known: bool
+) -> None:
+    log, other = open_other(), open_other()
+    [partition] = log.create(name, "n bigint").partitions
+
+    def append(n: int) -> None:
+        batch = pa.record_batch({"n": pa.array([n], pa.int64())})
+        if named:
+            partition.append(batch, producer=named_producer(name), sequences=np.array([n]))
+        else:
+            partition.append(batch)
+
+    if is_known:
+        append(1)
+    other.delete(name)
+    began = time.monotonic()
+    with pytest.raises(TopicDeleted):
+        append(2)
+    assert time.monotonic() - began < 20
+    assert name not in other.brokers.topics()
+
+
+def test_a_topic_that_others_deleted_in_kafka_is_told_as_deleted(open_other: OpenLog, name: str) -> None:
+    log = open_other()
+    topic = log.create(name, "n bigint")
+    log.brokers.delete_topic(name)
+    with pytest.raises(TopicDeleted):
+        topic.append(pa.table({"n": [1]}))

@@ -25,6 +25,8 @@ T = TypeVar("T")
 ASK_AGAIN_SECONDS = 0.1
 REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 """Who is not let in is not let in a second later either."""
+UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+"""What writers are told of a topic that is not there."""
 ASKED = "what it was asked"
 GATHER_SECONDS = 0.01
 READERS_MAX = 8
