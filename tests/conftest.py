@@ -11,13 +11,13 @@ import pytest
 
 from tests.postgresql import postgresql
 from tests.services.connector import connector
-from tests.services.kafka import kafka, kafka3
+from tests.services.kafka import kafka, kafka3, other_kafka
 from tests.services.spark_cluster import spark_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["connector", "kafka", "kafka3", "postgresql", "spark_cluster"]
+__all__ = ["connector", "kafka", "kafka3", "other_kafka", "postgresql", "spark_cluster"]
 
 # How long an example takes is the machine's affair: one that is busy is no reason to fail.
 hypothesis.settings.register_profile("patient", deadline=None)

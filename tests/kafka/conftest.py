@@ -27,6 +27,12 @@ def open_log3(kafka3: KafkaCluster) -> Iterator[Callable[..., KafkaLog]]:
 
 
 @pytest.fixture
+def open_other(other_kafka: KafkaCluster) -> Iterator[Callable[..., KafkaLog]]:
+    """Opens the log of the other cluster, whose brokers make what is written to."""
+    yield from opening(other_kafka)
+
+
+@pytest.fixture
 def name() -> str:
     """A topic that no other test has: brokers are shared."""
     return f"t{next(_counter)}-{secrets.token_hex(3)}"

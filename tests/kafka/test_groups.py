@@ -29,7 +29,8 @@ WITHIN_SECONDS = 40
 MEMBER = """
 import sys
 from penstock.log.log import Log
-consumer = Log(sys.argv[1]).consumer(sys.argv[2], group=sys.argv[2], session_timeout="6s", auto_commit=None)
+topic, start = sys.argv[2:]
+consumer = Log(sys.argv[1]).consumer(topic, group=topic, start=start, session_timeout="6s", auto_commit=None)
 while True:
     found = consumer.poll(0.25)
     print(sorted(n for records in found for n in records.batch.column("n").to_pylist()), flush=True)
@@ -132,6 +133,32 @@ def test_what_a_killed_and_a_frozen_member_did_not_commit_comes_to_another(
             assert [n for numbers in said for n in numbers if n >= 10] == [], "that is not its own any more"
 
 
+def test_what_comes_after_a_member_that_began_at_the_end_was_killed_comes_to_another(
+    kafka: KafkaCluster, open_log: OpenLog, name: str
+) -> None:
+    log = open_log()
+    topic = log.create(name, SCHEMA)
+    spread(topic, range(10))
+    with member(kafka, name, "latest") as killed:
+        wait_until(lambda: name in log.groups.names() and [*owned(log, name)] == [1])
+        assert killed.stdout is not None
+        assert [json.loads(killed.stdout.readline()) for _ in range(4)] == [[]] * 4
+        killed.kill()
+    spread(topic, range(10, 20))
+    with open_log().consumer(name, group=name, start="latest", session_timeout="6s") as other:
+        assert polled(other, 10) == list(range(10, 20))
+
+
+def test_what_comes_in_a_handover_comes_though_nothing_was_read_before(open_log: OpenLog, name: str) -> None:
+    topic = open_log().create(name, SCHEMA)
+    spread(topic, range(10))
+    with open_log().consumer(name, group=name, start="latest") as first:
+        wait_until(lambda: first.poll(0.1) == [] and len(first.assignment) == 1)
+    spread(topic, range(10, 20))
+    with open_log().consumer(name, group=name, start="latest") as second:
+        assert polled(second, 10) == list(range(10, 20))
+
+
 def owned(log: KafkaLog, group: str) -> list[int]:
     return [each.partitions for each in log.groups.status(group).members]
 
@@ -145,9 +172,9 @@ def read(member: subprocess.Popen[str]) -> list[int]:
 
 
 @contextmanager
-def member(cluster: KafkaCluster, topic: str) -> Iterator[subprocess.Popen[str]]:
+def member(cluster: KafkaCluster, topic: str, start: str = "earliest") -> Iterator[subprocess.Popen[str]]:
     """A process that is a member of the group of the topic's name, and commits nothing."""
-    command = [sys.executable, "-c", MEMBER, f"kafka://{cluster.bootstrap}", topic]
+    command = [sys.executable, "-c", MEMBER, f"kafka://{cluster.bootstrap}", topic, start]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process

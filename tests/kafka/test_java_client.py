@@ -62,4 +62,5 @@ def test_only_what_is_committed_is_read_and_all_replicas_have_what_is_written() 
     reading, writing = reader_options(connection), writer_options(connection)
     assert reading["kafka.bootstrap.servers"] == writing["kafka.bootstrap.servers"] == "a:1,b:2"
     assert reading["kafka.isolation.level"] == "read_committed"
+    assert reading["kafka.allow.auto.create.topics"] == "false"
     assert writing["kafka.acks"] == "all"

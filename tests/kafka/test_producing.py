@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,11 +16,14 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from penstock.errors import RecordTooLarge
+from penstock.errors import RecordTooLarge, TopicDeleted
 from penstock.kafka.connection import AROUND_RECORD_BYTES, RECORD_BYTES_MAX
 from penstock.kafka.log import KafkaLog
 from penstock.load.loading import load
+from penstock.log.producers import named_producer, new_producer, spilled_producer
 from penstock.log.topic import Topic
+from penstock.produce.spill import Spill
+from penstock.produce.spill_file import Content
 from tests.kafka.foreign import WITHIN_SECONDS, wait_until, write
 from tests.services.kafka import KafkaCluster
 
@@ -206,3 +210,55 @@ def test_what_was_spilled_by_a_killed_process_is_stored_once(open_log: OpenLog, 
     assert len(after) == len({*after})
     assert {*before} <= {*after}
     assert not [*tmp_path.glob("*/*.spill")]
+
+
+def test_what_was_spilled_for_one_cluster_waits_while_another_is_written_to(
+    open_log: OpenLog, open_other: OpenLog, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    staging, live = (log.create(name, "n bigint") for log in (open_log(), open_other()))
+    left = Spill(staging.log.spill_directory / name, staging.definition.id)
+    batch = pa.record_batch({"n": pa.array([1, 2, 3], pa.int64())})
+    left.put(Content(batch, np.arange(3), spilled_producer(new_producer()), 0), None)
+    left.close()  # As the end of a process that was killed.
+    for topic in (live, staging):
+        with topic.producer() as producer:
+            producer.send({"n": 4})
+    assert (numbers(live), numbers(staging)) == ([4], [1, 2, 3, 4])
+    assert not [*tmp_path.glob("**/*.spill")]
+
+
+# --- topics that were deleted ---
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_what_is_written_to_a_deleted_topic_is_refused_and_makes_no_new_one(
+    open_other: OpenLog, name: str, *, named: bool, is_known: bool
+) -> None:
+    log, other = open_other(), open_other()
+    [partition] = log.create(name, "n bigint").partitions
+
+    def append(n: int) -> None:
+        batch = pa.record_batch({"n": pa.array([n], pa.int64())})
+        if named:
+            partition.append(batch, producer=named_producer(name), sequences=np.array([n]))
+        else:
+            partition.append(batch)
+
+    if is_known:
+        append(1)
+    other.delete(name)
+    began = time.monotonic()
+    with pytest.raises(TopicDeleted):
+        append(2)
+    assert time.monotonic() - began < 20
+    assert name not in other.brokers.topics()
+
+
+def test_a_topic_that_others_deleted_in_kafka_is_told_as_deleted(open_other: OpenLog, name: str) -> None:
+    log = open_other()
+    topic = log.create(name, "n bigint")
+    log.brokers.delete_topic(name)
+    with pytest.raises(TopicDeleted):
+        topic.append(pa.table({"n": [1]}))

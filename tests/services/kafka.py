@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,15 @@ rootLogger.appenderRef.out.ref = out
 STARTED_WITHIN_SECONDS = 90
 MECHANISM = "SCRAM-SHA-256"
 CLUSTER_ID = "penstock-for-its-tests"
+OTHER_ID = "another-for-its-tests1"
+OTHER_SETTINGS = {
+    # As brokers are by default.
+    "auto.create.topics.enable": "true",
+    # Who comes through the plain listener may do everything, others what nobody denied them.
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "allow.everyone.if.no.acl.found": "true",
+}
 
 
 class KafkaCluster:
@@ -54,8 +63,19 @@ class KafkaCluster:
 
     username = "penstock"
 
-    def __init__(self, folder: Path, *, brokers: int = 1, secured: bool = False, jars: Path = JARS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        brokers: int = 1,
+        secured: bool = False,
+        jars: Path = JARS,
+        cluster_id: str = CLUSTER_ID,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         assert brokers in (1, 3), f"a cluster has one broker or three, not {brokers}"
+        self._cluster_id = cluster_id
+        self._more_settings = dict(settings or {})
         self.brokers = range(1, brokers + 1)
         self.password = secrets.token_hex(12)
         self.ca_file = folder / "ca.pem"
@@ -150,7 +170,7 @@ class KafkaCluster:
 
     def _format(self) -> None:
         """Gives each broker its storage; a folder that has one keeps it."""
-        arguments = ["format", "--ignore-formatted", "--cluster-id", CLUSTER_ID]
+        arguments = ["format", "--ignore-formatted", "--cluster-id", self._cluster_id]
         if self._is_secured:
             arguments += ["--add-scram", f"{MECHANISM}=[name={self.username},password={self.password}]"]
         started = [
@@ -207,6 +227,7 @@ class KafkaCluster:
             "group.initial.rebalance.delay.ms": "0",
             "broker.session.timeout.ms": "6000",
             "broker.heartbeat.interval.ms": "1000",
+            **self._more_settings,
         }
 
     def _listeners(self, broker: int) -> dict[str, str]:
@@ -256,12 +277,18 @@ def kafka3() -> Iterator[KafkaCluster]:
     yield from running(brokers=3)
 
 
-def running(*, brokers: int, secured: bool = False) -> Iterator[KafkaCluster]:
+@pytest.fixture(scope="session")
+def other_kafka() -> Iterator[KafkaCluster]:
+    """Another cluster of one broker, whose secured listener knows rights, and which makes what is written to."""
+    yield from running(brokers=1, secured=True, cluster_id=OTHER_ID, settings=OTHER_SETTINGS)
+
+
+def running(*, brokers: int, **options: Any) -> Iterator[KafkaCluster]:
     """A cluster in a temporary folder, up to the end of the iteration."""
     if not JARS.is_dir():
         pytest.skip(f"no Kafka {VERSION} here: make test-tools gets it, with mvn and Maven Central (apt install maven)")
     with tempfile.TemporaryDirectory(prefix="penstock-kafka-") as folder:
-        cluster = KafkaCluster(Path(folder), brokers=brokers, secured=secured)
+        cluster = KafkaCluster(Path(folder), brokers=brokers, **options)
         try:
             cluster.start()
             yield cluster

@@ -7,6 +7,7 @@ PenstockError
 │   ├── KafkaMissing             what speaks with Kafka is not installed
 │   ├── KafkaSettingUnknown      a setting that Spark's Kafka client has no word for
 │   ├── KafkaUnavailable         the brokers cannot be reached, or do not answer
+│   ├── KafkaRefused             the brokers answer, and do not do what they were asked
 │   ├── CorruptionError          bytes on disk are not what was written
 │   ├── PartitionReadOnly        a write or fsync failed; this process writes no more there
 │   ├── OffsetOutOfRange         the offset was removed by retention, or is not written yet
@@ -183,6 +184,7 @@ from penstock.errors.log import (
     DurationError,
     ForkedHandle,
     KafkaMissing,
+    KafkaRefused,
     KafkaUnavailable,
     LogError,
     LogUrlError,
@@ -362,6 +364,7 @@ __all__ = [
     "JarsError",
     "JavaMissing",
     "KafkaMissing",
+    "KafkaRefused",
     "KafkaSettingUnknown",
     "KafkaUnavailable",
     "KeptRowsLost",

@@ -60,6 +60,35 @@ class KafkaUnavailable(LogError):
         )
 
 
+class KafkaRefused(LogError):
+    """The brokers can be reached, and do not do what they were asked: not allowed, or not as they are set up."""
+
+    def __init__(self, brokers: str, what: str, reason: str, code: int) -> None:
+        self.brokers = brokers
+        self.what = what
+        self.reason = reason
+        self.code = code
+        """Kafka's number of the error."""
+        expected, hint = _REFUSALS.get(code, _SET_UP)
+        super().__init__(f"log: Kafka at {brokers} refuses {what}: {reason}\n  expected: {expected}\n  {hint}")
+
+
+_NOT_ALLOWED = (
+    "the user named by log.username is allowed to; without a name that is User:ANONYMOUS",
+    "to allow it: kafka-acls.sh --add --allow-principal User:NAME ...; docs/kafka.md lists what Penstock does",
+)
+_SESSION = (
+    "a session_timeout between the brokers' group.min.session.timeout.ms and group.max.session.timeout.ms",
+    "give the consumer another one (6 seconds to 30 minutes, unless brokers are told otherwise), or tell the brokers",
+)
+_SET_UP = (
+    "something that these brokers, as they are set up, can do",
+    "look at the settings of the brokers and of the topic in Kafka, and at [log.conf]",
+)
+_REFUSALS = {26: _SESSION, 29: _NOT_ALLOWED, 30: _NOT_ALLOWED, 31: _NOT_ALLOWED, 53: _NOT_ALLOWED}
+"""By the numbers of Kafka's protocol: the session timeout; topic, group, cluster and transactional id."""
+
+
 class CorruptionError(LogError):
     """Bytes on disk are not what was written. Nothing was changed; reading stops before the bad place."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from penstock.errors import KafkaUnavailable, TopicDeleted
+from penstock.errors import KafkaRefused, KafkaUnavailable, LogError, TopicDeleted
 from penstock.kafka.connection import ASKED_AGAIN_MS, Connection, is_passing
 from penstock.log.partition import Offsets
 
@@ -25,6 +25,9 @@ T = TypeVar("T")
 ASK_AGAIN_SECONDS = 0.1
 REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 """Who is not let in is not let in a second later either."""
+UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+"""What writers are told of a topic that is not there."""
+ASKED = "what it was asked"
 GATHER_SECONDS = 0.01
 MISSING_SECONDS = 5.0
 """Brokers learn of a new topic one after the other, in a moment: one that is missing for longer is deleted."""
@@ -40,6 +43,7 @@ class Brokers:
         self._lock = threading.Lock()
         self._admin: AdminClient | None = None
         self._refusal: KafkaError | None = None
+        self._cluster_id: str | None = None
         self._readers: deque[Reader] = deque()
 
     @property
@@ -50,8 +54,8 @@ class Brokers:
                 self._admin = self.connection.admin(self._on_error)
             return self._admin
 
-    def ask(self, question: Callable[[], Mapping[Any, Future[T]]]) -> dict[Any, T]:
-        """The answers to a question. KafkaUnavailable if none comes, KafkaException if it is a refusal."""
+    def ask(self, question: Callable[[], Mapping[Any, Future[T]]], what: str = ASKED) -> dict[Any, T]:
+        """The answers to a question. KafkaUnavailable if none comes, KafkaRefused if it is a refusal, of `what`."""
         patience = self.connection.answer_seconds
         deadline = time.monotonic() + patience
         while True:
@@ -65,7 +69,7 @@ class Brokers:
                 return {about: answer.result() for about, answer in asked.items()}
             except KafkaException as error:
                 if not is_passing(error) or time.monotonic() > deadline:
-                    raise self.told(error) from error
+                    raise self.told(error, what) from error
             time.sleep(ASK_AGAIN_SECONDS)  # A leader is being elected, or a broker comes back.
             self._learn_leaders()
 
@@ -74,9 +78,12 @@ class Brokers:
         with suppress(KafkaException):
             self.admin.list_topics(timeout=1)
 
-    def told(self, error: KafkaException) -> Exception:
-        """The error as people are told of it: brokers that cannot be reached, or what Kafka itself says."""
-        return self.unavailable(error.args[0].str()) if is_passing(error) else error
+    def told(self, error: KafkaException, what: str = ASKED) -> LogError:
+        """The error as people are told of it: brokers that cannot be reached, or that refuse `what` they were asked."""
+        cause = error.args[0]
+        if is_passing(error):
+            return self.unavailable(cause.str())
+        return KafkaRefused(self.connection.brokers, what, cause.str(), cause.code())
 
     def unavailable(self, reason: str) -> KafkaUnavailable:
         return KafkaUnavailable(self.connection.brokers, reason)
@@ -92,6 +99,13 @@ class Brokers:
         if error.code() in REFUSALS:
             self._refusal = error
 
+    @property
+    def cluster_id(self) -> str:
+        """What no other cluster is called, whatever its address; the address where brokers do not tell."""
+        if self._cluster_id is None:
+            self.topics()
+        return self._cluster_id or self.connection.brokers
+
     # --- topics ---
 
     def topics(self) -> dict[str, int]:
@@ -100,19 +114,20 @@ class Brokers:
         while True:
             try:
                 known = self.admin.list_topics(timeout=min(1.0, self.connection.answer_seconds))
+                self._cluster_id = known.cluster_id
                 return {name: len(each.partitions) for name, each in known.topics.items()}
             except KafkaException as error:
                 self._look_for_refusal()
                 if not is_passing(error) or time.monotonic() > deadline:
-                    raise self.told(error) from error
+                    raise self.told(error, "to name its topics") from error
 
     def make_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> bool:
         """Makes a topic of Kafka with as many replicas as the brokers say. False if it is there already."""
         wanted = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(settings))
         try:
-            self.ask(lambda: self.admin.create_topics([wanted]))
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            self.ask(lambda: self.admin.create_topics([wanted]), f"to make topic {name!r}")
+        except KafkaRefused as error:
+            if error.code == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
             raise
         return True
@@ -120,7 +135,9 @@ class Brokers:
     def settings_of(self, topic: str) -> dict[str, str]:
         """What Kafka was told of a topic."""
         asked = ConfigResource(ResourceType.TOPIC, topic)
-        [found] = self.ask(lambda: self.admin.describe_configs([asked])).values()
+        [found] = self.ask(
+            lambda: self.admin.describe_configs([asked]), f"to show the settings of topic {topic!r}"
+        ).values()
         return {name: entry.value for name, entry in found.items()}
 
     def set_up(self, topic: str, settings: Mapping[str, str]) -> None:
@@ -132,7 +149,7 @@ class Brokers:
                 ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in changed.items()
             ]
             asked = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-            self.ask(lambda: self.admin.incremental_alter_configs([asked]))
+            self.ask(lambda: self.admin.incremental_alter_configs([asked]), f"to change settings of topic {topic!r}")
 
     def id_of(self, topic: str) -> str:
         """Kafka's own name for a topic, which no other ever has; empty if it is not there."""
@@ -156,9 +173,9 @@ class Brokers:
     def delete_topic(self, name: str) -> None:
         """Deletes a topic of Kafka. Harmless if there is none."""
         try:
-            self.ask(lambda: self.admin.delete_topics([name]))
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            self.ask(lambda: self.admin.delete_topics([name]), f"to delete topic {name!r}")
+        except KafkaRefused as error:
+            if error.code != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
 
     # --- offsets ---
@@ -195,12 +212,13 @@ class Brokers:
         while True:
             try:
                 found = self.ask(
-                    lambda: self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=seconds)
+                    lambda: self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=seconds),
+                    f"to say where topic {topic!r} begins and ends",
                 )
                 return {about.partition: answer.offset for about, answer in found.items()}
-            except KafkaException as error:
+            except KafkaRefused as error:
                 # Said of a topic that is not there, and of one that has no leader yet.
-                is_unknown = error.args[0].code() in (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART)
+                is_unknown = error.code in (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART)
                 if not is_unknown or time.monotonic() > deadline:
                     raise
                 if topic not in self.topics() and time.monotonic() > began + MISSING_SECONDS:

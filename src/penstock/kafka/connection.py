@@ -134,6 +134,7 @@ class Connection:
             "socket.timeout.ms": ANSWER_MS,
             "logger": client_logger,
             **{name: value for name, value in self.conf.items() if name not in _FOR_PRODUCERS},
+            "allow.auto.create.topics": False,  # A topic that was deleted would come back by what is written to it.
         }
 
     def _warn_if_open(self) -> None:

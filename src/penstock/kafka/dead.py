@@ -55,7 +55,7 @@ class DeadRecords:
                     return
                 except KafkaException as error:
                     if not is_worth_repeating(error) or time.monotonic() > deadline:
-                        raise topic.log.brokers.told(error) from error
+                        raise topic.log.brokers.told(error, f"dead letters of {topic.name}") from error
 
     def _bury(self, grave: Topic, named: dict[str, Rejected]) -> None:
         topic = self._topic

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 
 from penstock.consume.assignment import TopicPartition as Place
 from penstock.consume.catalog import Catalog
 from penstock.consume.groups import Desk, GroupStatus, MemberStatus, PartitionStatus
 from penstock.consume.start import parse_start
-from penstock.errors import GroupActive, TopicDeleted, UnknownGroup, UnknownTopic
+from penstock.errors import GroupActive, KafkaRefused, TopicDeleted, UnknownGroup, UnknownTopic
 from penstock.kafka.presence import KafkaPresence
 
 if TYPE_CHECKING:
@@ -28,14 +28,15 @@ class KafkaGroups:
 
     def names(self) -> list[str]:
         admin = self._log.brokers.admin
-        found = self._log.brokers.ask(lambda: {None: admin.list_consumer_groups()})[None]
+        found = self._log.brokers.ask(lambda: {None: admin.list_consumer_groups()}, "to name its groups")[None]
         return sorted(each.group_id for each in found.valid)
 
     def status(self, name: str) -> GroupStatus:
         if name not in self.names():
             raise UnknownGroup(name, self.names(), self._log.url)
         admin = self._log.brokers.admin
-        described = self._log.brokers.ask(lambda: admin.describe_consumer_groups([name]))[name]
+        about = f"to show group {name!r}"
+        described = self._log.brokers.ask(lambda: admin.describe_consumer_groups([name]), about)[name]
         owners = {
             (each.topic, each.partition): member.member_id
             for member in described.members
@@ -82,9 +83,9 @@ class KafkaGroups:
 
     def _refuse_active(self, name: str, question: object) -> None:
         try:
-            self._log.brokers.ask(question)  # type: ignore[arg-type]
-        except KafkaException as error:
-            if error.args[0].code() not in (KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID):
+            self._log.brokers.ask(question, f"to change group {name!r}")  # type: ignore[arg-type]
+        except KafkaRefused as error:
+            if error.code not in (KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID):
                 raise
             members = [each.id for each in self.status(name).members]
             raise GroupActive(name, members) from None
@@ -92,7 +93,9 @@ class KafkaGroups:
     def _committed(self, name: str) -> dict[tuple[str, int], int]:
         admin = self._log.brokers.admin
         asked = [ConsumerGroupTopicPartitions(name)]
-        found = self._log.brokers.ask(lambda: admin.list_consumer_group_offsets(asked))[name]
+        found = self._log.brokers.ask(
+            lambda: admin.list_consumer_group_offsets(asked), f"to say how far group {name!r} is"
+        )[name]
         return {(each.topic, each.partition): each.offset for each in found.topic_partitions if each.offset >= 0}
 
     def _partition(

@@ -68,8 +68,8 @@ def java_settings(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def reader_options(connection: Connection) -> dict[str, str]:
-    """Options of Spark's Kafka source: what is committed, and nothing else."""
-    return _options(connection, {"isolation.level": "read_committed"})
+    """Options of Spark's Kafka source: what is committed, and nothing else. A topic that is gone stays gone."""
+    return _options(connection, {"isolation.level": "read_committed", "allow.auto.create.topics": "false"})
 
 
 def writer_options(connection: Connection) -> dict[str, str]:

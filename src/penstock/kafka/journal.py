@@ -89,7 +89,7 @@ class Journal:
         elif error.code() == KafkaError._PARTITION_EOF:
             self._reached = max(self._reached, offset_of(message))
         elif not error.retriable():
-            raise self._brokers.told(KafkaException(error))
+            raise self._brokers.told(KafkaException(error), f"to give records of {self.topic}")
 
     def _reader(self) -> Consumer:
         if self._consumer is None:

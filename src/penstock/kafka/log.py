@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import uuid
@@ -51,7 +52,8 @@ class KafkaLog(Log):
 
     @property
     def spill_directory(self) -> Path:
-        return Path("data/spill")
+        """A folder for each cluster: topics of the same name in two of them are two topics."""
+        return Path("data/spill") / re.sub(r"[^A-Za-z0-9_-]", "-", self.brokers.cluster_id)
 
     @property
     def groups(self) -> KafkaGroups:

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaException
 
-from penstock.errors import ArrivalRefused, KafkaUnavailable, OffsetOutOfRange, ProducerFenced, TopicDeleted
+from penstock.errors import ArrivalRefused, KafkaRefused, LogError, OffsetOutOfRange, ProducerFenced, TopicDeleted
+from penstock.kafka.brokers import UNKNOWN
 from penstock.kafka.reading import Found, read_range
 from penstock.kafka.values import Written, written
 from penstock.kafka.writing import Transactional, is_worth_repeating
@@ -96,9 +97,10 @@ class KafkaPartition(Partition):
                     self._wait_for_readers(int(offsets[-1]))
                     return self._appended(offsets, duplicates=skip)
             except KafkaException as error:
+                self._check_deleted(error.args[0].code())
                 # Whether it was stored is known once the id is ours again.
                 if not is_worth_repeating(error):
-                    raise self._brokers.told(error) from error
+                    raise self._brokers.told(error, f"records for {self.place}") from error
                 if time.monotonic() > deadline:
                     raise self._brokers.unavailable(error.args[0].str()) from error
             time.sleep(random.uniform(0, REPEAT_SECONDS_MAX))  # Two that overtake each other shall not do it for ever.
@@ -228,7 +230,18 @@ class KafkaPartition(Partition):
         return read_range(self._brokers, self.topic, self.number, start, stop) if start < stop else iter(())
 
     def _store(self, records: Sequence[Written]) -> Sequences:
-        return self.topic.log.writer.store(self.topic.name, self.number, records)
+        try:
+            return self.topic.log.writer.store(self.topic.name, self.number, records)
+        except KafkaRefused as error:
+            self._check_deleted(error.code)
+            raise
+
+    def _check_deleted(self, code: int) -> None:
+        """TopicDeleted if this is why the brokers do not know the partition: by us, or by others in Kafka alone."""
+        if code in UNKNOWN:
+            self.topic.refresh()
+            if self.topic.name not in self._brokers.topics():
+                raise TopicDeleted(self.topic.name)
 
     def _remembered(self, producer: bytes, client: Transactional) -> Remembered:
         book = self.topic.log.sequences
@@ -242,9 +255,7 @@ class KafkaPartition(Partition):
         Unless another transaction is under way in front of it: nobody is held up by that here.
         """
         deadline = time.monotonic() + DECIDED_SECONDS
-        with suppress(
-            KafkaException, KafkaUnavailable, TopicDeleted
-        ):  # It is stored, whether the end can be asked for or not.
+        with suppress(LogError, TopicDeleted):  # It is stored, whether the end can be asked for or not.
             while self._brokers.ends(self.topic.name, [self.number])[self.number] <= offset:
                 if time.monotonic() > deadline:
                     return

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from penstock.consume.assignment import TopicPartition as Place
 from penstock.consume.groups import Desk
 from penstock.consume.position import Position
-from penstock.errors import LogError, MemberEvicted, TopicDeleted
+from penstock.errors import KafkaRefused, LogError, MemberEvicted, TopicDeleted
 from penstock.kafka.brokers import Brokers
 from penstock.kafka.connection import client_id, is_passing
 
@@ -30,6 +30,8 @@ logger = logging.getLogger("penstock.kafka")
 AGAIN_SECONDS = 0.1
 LOST = (KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID)
 """What the group answers to those whom it has given up."""
+MENDED = (*LOST, KafkaError.UNKNOWN_TOPIC_OR_PART)
+"""What nobody is told of: the client joins again by itself, and a topic that was deleted is left out."""
 SESSION_SECONDS_MIN = 6.0
 """Brokers refuse less, unless they are told otherwise."""
 HEARTBEAT_MS = 1000
@@ -66,6 +68,8 @@ class KafkaPresence:
         self._desk = desk
         self._session_seconds = max(desk.options.session_seconds, SESSION_SECONDS_MIN)
         self._eviction: str | None = None
+        self._refusal: LogError | None = None
+        """Why the group does not have us, or the brokers do not say where to begin; nobody was told yet."""
         self._is_seated = False
         self._is_stopping = threading.Event()
         self._seen_at = desk.monotonic()
@@ -90,6 +94,9 @@ class KafkaPresence:
     # --- for the application's thread ---
 
     def attend(self) -> float:
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            raise refusal
         self._eviction = None
         if not self._is_seated:
             self._look_at = 0.0
@@ -137,17 +144,33 @@ class KafkaPresence:
         while not self._is_stopping.is_set():
             try:
                 self._look_for_topics()
-                self._consumer.poll(POLL_SECONDS)
+                self._listen()
                 self._serve()
                 self._begin_given()
                 self._make_sure()
                 self._look_at_the_clock()
-            except (LogError, KafkaException) as error:
-                logger.debug("consumer: the seat in group %r: %s", self._group, error)
+            except (LogError, MemberEvicted, KafkaException) as error:
+                self._keep(error)
                 self._is_stopping.wait(AGAIN_SECONDS)
             except Exception:
                 logger.exception("consumer: the seat in group %r", self._group)
                 self._is_stopping.wait(1.0)
+
+    def _listen(self) -> None:
+        """Lets the client call us. Records do not come, but here it says why the group does not have us."""
+        message = self._consumer.poll(POLL_SECONDS)
+        error = None if message is None else message.error()
+        if error is not None:
+            self._keep(KafkaException(error))
+
+    def _keep(self, error: Exception) -> None:
+        """A refusal by the brokers is raised by the next `attend`: else nobody would say why no record comes."""
+        logger.debug("consumer: the seat in group %r: %s", self._group, error)
+        told = self._told(error) if isinstance(error, KafkaException) else error
+        # Numbers below 0 are errors of the client, which goes on by itself.
+        if isinstance(told, KafkaRefused) and told.code > 0 and told.code not in MENDED:
+            self._refusal = told
+            self._desk.wake()
 
     def _serve(self) -> None:
         """Commits what the application's thread asks for."""
@@ -225,22 +248,32 @@ class KafkaPresence:
             return
         answers = self._consumer.committed(list(self._given.values()), self._brokers.connection.answer_seconds)
         places = {(each.topic, each.partition): each for each in self._desk.catalog.find(self._desk.options.topics)}
+        opened: list[Position] = []
+        begun: list[Position] = []
+        for answer in answers:
+            if answer.error is not None:
+                raise KafkaException(answer.error)
+            position = self._open(places.get((answer.topic, answer.partition)), answer.offset)
+            if position is not None:
+                opened.append(position)
+                if answer.offset < 0:
+                    begun.append(position)
+        if begun:  # Should we die at once, the next one starts at the same place, whatever came meanwhile.
+            self._store(begun)
         with self._holding():
-            for answer in answers:
-                if answer.error is not None:
-                    raise KafkaException(answer.error)
-                name = (answer.topic, answer.partition)
-                if name in places:
-                    self._open(places[name], answer.offset)
-                del self._given[name]
+            self._desk.positions.update((each.key, each) for each in opened)
+            self._given.clear()
         self._desk.wake()
 
-    def _open(self, place: Place, committed: int) -> None:
+    def _open(self, place: Place | None, committed: int) -> Position | None:
+        if place is None:
+            return None
         try:
             offset = committed if committed >= 0 else self._desk.start_of(place)
-            self._desk.positions[place] = self._desk.open_position(place, offset)
+            return self._desk.open_position(place, offset)
         except TopicDeleted:
             logger.warning("consumer: %s was deleted while group %r read it", place.topic, self._group)
+            return None
 
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         keys = self._keys(taken)
@@ -313,7 +346,10 @@ class KafkaPresence:
     def _refused(self, error: KafkaException) -> Exception:
         if error.args[0].code() in LOST:
             return self._evicted("the group has given its partitions to others")
-        return self._brokers.told(error)
+        return self._told(error)
+
+    def _told(self, error: KafkaException) -> LogError:
+        return self._brokers.told(error, f"a member of group {self._group!r}")
 
     def _store_quietly(self, positions: list[Position]) -> None:
         if positions:

@@ -119,7 +119,7 @@ def _refuse(brokers: Brokers, topic: KafkaTopic, number: int, offset: int, error
         start, end = brokers.starts(topic.name, [number])[number], brokers.ends(topic.name, [number])[number]
         raise OffsetOutOfRange(f"{topic.name}/{number}", offset, start, end)
     if not error.retriable() and error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-        raise brokers.told(KafkaException(error))
+        raise brokers.told(KafkaException(error), f"to give records of {topic.name}/{number}")
 
 
 def _found(messages: Sequence[Message], stop: int) -> Found | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from penstock.errors import PenstockError, TopicDeleted
+from penstock.errors import KafkaRefused, PenstockError, TopicDeleted
 from penstock.kafka.brokers import Brokers
 from penstock.kafka.journal import offset_of
 from penstock.plans.task import IN_MEMORY
@@ -123,7 +123,7 @@ class Signals:
         for topic, partition in new:
             try:
                 end = self._brokers.ends(topic, [partition])[partition]
-            except (TopicDeleted, KafkaException):
+            except (TopicDeleted, KafkaRefused):
                 continue
             except PenstockError as error:
                 logger.debug("log: %s/%d cannot be listened to yet: %s", topic, partition, error)

@@ -28,6 +28,13 @@ ABORT_SECONDS = 5.0
 TRANSACTIONAL_MAX = 16
 """So many clients with a transactional id are kept open: each has threads of its own."""
 
+FORBIDDEN = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
+"""Who may not do something may not do it a second later either."""
+
 
 class Writer:
     """Brings records to the brokers. Any thread may use it."""
@@ -50,7 +57,7 @@ class Writer:
                 largest = max(sizes_over(records, 0).values(), default=0)
                 limit = self._brokers.settings_of(topic).get("max.message.bytes", "0")
                 raise RecordTooLarge(f"{topic}/{partition}", largest, int(limit)) from error
-            raise self._brokers.told(error) from error
+            raise self._brokers.told(error, f"records for {topic}/{partition}") from error
 
     @contextmanager
     def transactional(self, name: str) -> Iterator[Transactional]:
@@ -211,6 +218,8 @@ class Transactional:
 def is_worth_repeating(error: KafkaException) -> bool:
     """Whether it may succeed yet: another client took the id over, the transaction was given up, a broker left."""
     cause = error.args[0]
+    if cause.code() in FORBIDDEN:
+        return False
     return (
         is_passing(error)
         or bool(cause.fatal() or cause.txn_requires_abort())

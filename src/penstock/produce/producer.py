@@ -89,7 +89,8 @@ class Producer:
         and how often: for those who repeat, in order, everything after the first that was not acknowledged. A higher
         `epoch` of the same name fences off the lower ones.
         When more than about `buffer_bytes` wait: on_full="block" makes `send` wait, "drop" drops what is being sent,
-        "spill" lets it wait in files in `spill_directory` (default: in the log) until the log has caught up.
+        "spill" lets it wait in files in `spill_directory` (default: in the log) until the log has caught up. Two logs
+        must not share one: what waits for a topic of the same name in the other is taken for that of a deleted one.
         """
         self.topic = topic
         self.name = name
