@@ -112,6 +112,7 @@ def test_what_is_written_reads_back_as_what_python_writes(spark: SparkSession) -
         {"x": float("nan"), "f": float("inf")},
         {"s": "\u2028 \x7f </script> \t"},
         {"x": 1e22, "f": 1e-10},
+        {"r": bytes(range(256)), "c": Decimal("1E-8"), "w": Decimal(10) ** 19},
     ]
     rows = [*encoded.batch.to_pylist(), *({**dict.fromkeys(schema.names), **each} for each in special)]
     batch = pa.RecordBatch.from_pylist(rows, schema)
