@@ -46,7 +46,9 @@ def test_a_row_wise_view_with_a_changelog_can(tmp_path: Path, spark: SparkSessio
         return clicks.where("n > 100").join(names, "user").select("user", sf.explode(sf.array("n", "name")).alias("x"))
 
     # As docs/kafka.md has it: rows of one record that tell themselves apart.
-    app.view("parts", sql="SELECT posexplode(array(n, n + 1)) AS (number, part) FROM clicks", changelog="parts")
+    app.view(
+        "parts", sql="SELECT n AS `a``b`, posexplode(array(n, n + 1)) AS (number, part) FROM clicks", changelog="parts"
+    )
 
     check_views(app, compile_pipeline(app, spark))
     assert cores_needed(app) == 9
