@@ -26,6 +26,7 @@ app = Pipeline("{name}")
 app.topic(
     "{topic}",
     "time timestamp, user string, n int, ratio double, price decimal(10,2), tags array<string>, raw binary, "
+    "value int, `a``b` int, rate decimal(18,8), "
     "place struct<x: float, day: date>, seen map<string, bigint>, local timestamp_ntz",
     key="user", event_time="time", lateness="10 minutes", partitions=2,
 )

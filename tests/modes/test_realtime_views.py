@@ -9,12 +9,15 @@ import pytest
 from pyspark.sql import functions as sf
 
 import penstock
-from penstock import Pipeline
-from penstock.errors import ConnectorMissing, RealtimeOptionError, RealtimeRefused, TooFewCores
-from penstock.modes.realtime_spark import check_cores, check_spark, cores_needed, realtime_spark
-from penstock.modes.realtime_views import check_views
+from penstock import Log, Pipeline
+from penstock.errors import ConnectorMissing, RealtimeOptionError, RealtimeRefused, TooFewCores, ZoneNotUtc
+from penstock.modes.realtime import checkpoints_url
+from penstock.modes.realtime_spark import check_cores, check_spark, cores_needed, cores_there, realtime_spark
+from penstock.modes.realtime_views import check_changelogs, check_views
+from penstock.modes.topics import make_changelog
 from penstock.settings import SparkSettings
 from penstock.spark.jars import CONNECTOR
+from penstock.spark.session_settings import settings_for_now
 from penstock.upkeep.compiled import compile_pipeline
 from tests.cli.commands import fails
 
@@ -42,8 +45,13 @@ def test_a_row_wise_view_with_a_changelog_can(tmp_path: Path, spark: SparkSessio
     def large(clicks: DataFrame, names: DataFrame) -> DataFrame:
         return clicks.where("n > 100").join(names, "user").select("user", sf.explode(sf.array("n", "name")).alias("x"))
 
+    # As docs/kafka.md has it: rows of one record that tell themselves apart.
+    app.view(
+        "parts", sql="SELECT n AS `a``b`, posexplode(array(n, n + 1)) AS (number, part) FROM clicks", changelog="parts"
+    )
+
     check_views(app, compile_pipeline(app, spark))
-    assert cores_needed(app) == 6
+    assert cores_needed(app) == 9
 
 
 @pytest.mark.spark
@@ -112,14 +120,69 @@ def test_a_spark_that_runs_without_the_connector_is_told_from_one_without_jars(s
         check_spark(pipeline(), spark)
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize(("zone", "is_taken"), [("Asia/Tokyo", False), ("+01:00", False), ("Etc/UTC", True)])
+def test_a_spark_that_has_another_zone_than_utc_is_refused(spark: SparkSession, zone: str, is_taken: bool) -> None:
+    with settings_for_now(spark, {"spark.sql.session.timeZone": zone}):
+        with pytest.raises(ConnectorMissing if is_taken else ZoneNotUtc) as refused:
+            check_spark(pipeline(), spark)
+        assert is_taken or f"found: {zone}" in str(refused.value)
+
+
+@pytest.mark.spark
+def test_a_changelog_in_avro_is_refused(tmp_path: Path, spark: SparkSession) -> None:
+    app = pipeline()
+    app.view("all", sql="SELECT n FROM clicks", changelog="all.changes")
+    app.view("some", sql="SELECT n FROM clicks", changelog="some.changes")
+    views = compile_pipeline(app, spark)
+    with Log(tmp_path) as log:
+        for view in views:
+            make_changelog(view, log)
+        check_changelogs(app, views, log)
+        made = log.topic("some.changes").definition
+        log.delete("some.changes")
+        log.create("some.changes", made.schemas[-1], key="key", values="avro")
+        make_changelog(views[1], log)
+        with pytest.raises(RealtimeRefused) as refused:
+            check_changelogs(app, views, log)
+    [problem] = refused.value.problems
+    assert problem.view == "some"
+    assert "its changelog 'some.changes' has its values in Avro" in problem.message
+    assert 'changelog="some.changes.2"' in problem.hint
+
+
 def test_a_cluster_must_have_a_core_for_each_partition() -> None:
     app = pipeline()
     app.view("all", sql="SELECT n FROM clicks", changelog="all")
-    check_cores(app, "spark://host:7077", 6)
-    check_cores(app, "local[2]", 2)
+    check_cores(app, "spark://host:7077", lambda: 6)
+    check_cores(app, "local[2]", lambda: 2)
     with pytest.raises(TooFewCores) as refused:
-        check_cores(app, "spark://host:7077", 5)
+        check_cores(app, "spark://host:7077", lambda: 5, within_seconds=0)
     assert (refused.value.needed, refused.value.found) == (6, 5)
+
+
+def test_executors_that_come_one_after_the_other_are_waited_for() -> None:
+    app = pipeline()
+    app.view("all", sql="SELECT n FROM clicks", changelog="all")
+    coming = iter([1, 3, 6])
+    check_cores(app, "spark://host:7077", lambda: next(coming))
+    assert next(coming, None) is None
+
+
+@pytest.mark.spark
+def test_cores_are_those_that_tasks_run_on(spark: SparkSession) -> None:
+    assert cores_there(spark) == 2
+
+
+@pytest.mark.spark
+def test_checkpoints_are_in_the_folder_that_is_named(tmp_path: Path, spark: SparkSession) -> None:
+    folder = tmp_path / "späte Läufe 100%25"
+    java = spark.sparkContext._jvm
+    assert java is not None
+    place = java.org.apache.hadoop.fs.Path(f"{checkpoints_url(SparkSettings(checkpoints=f'dir:{folder}'))}/app")
+    place.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).mkdirs(place)
+    assert (folder / "app").is_dir()
+    assert checkpoints_url(SparkSettings(checkpoints="hdfs://host/a/")) == "hdfs://host/a"
 
 
 APP = """\

@@ -31,6 +31,7 @@ SCRIPT = """
 import json, sys
 from dataclasses import replace
 from penstock.errors import ClusterError
+from penstock.modes.realtime_spark import cores_there
 from penstock.settings import load_settings
 from penstock.spark import executors, session
 
@@ -48,6 +49,10 @@ for case, conf in json.loads(sys.argv[1]).items():
     except ClusterError as error:
         print(json.dumps([case, type(error).__name__, str(error)]), flush=True)
     else:
+        if case == "one core":
+            print(json.dumps([case, "fit", str(cores_there(spark))]), flush=True)
+            spark.stop()
+            continue
         print(json.dumps([case, "fit", spark.range(1).mapInArrow(where, "file string").first()[0]]), flush=True)
         spark.stop()
 """
@@ -77,6 +82,8 @@ def answers(spark_cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("pythons")
     cases = {
         "bare": {"spark.pyspark.python": python_without(folder / "bare", "penstock")},
+        # Spark would say that 8 tasks are a good number, and start them on that core one after the other.
+        "one core": {"spark.cores.max": "1", "spark.default.parallelism": "8"},
         "no pyarrow": {"spark.pyspark.python": python_without(folder / "arrow", "penstock", "pyarrow")},
         "another": {"spark.pyspark.python": python_without(folder / "another", "penstock", code=OTHER_VERSION)},
         "no python": {"spark.pyspark.python": str(folder / "nowhere" / "python")},
@@ -101,6 +108,10 @@ def test_penstock_itself_is_sent(answers: dict[str, tuple[str, str]]) -> None:
     kind, file = answers["bare"]
     assert kind == "fit", file
     assert "/worker-" in file
+
+
+def test_cores_are_counted_and_not_what_is_asked_of_them(answers: dict[str, tuple[str, str]]) -> None:
+    assert answers["one core"] == ("fit", "1")
 
 
 def test_a_missing_package_is_named_with_its_machine(answers: dict[str, tuple[str, str]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,13 +22,15 @@ pytestmark = pytest.mark.spark
 
 DDL = (
     "t timestamp, n timestamp_ntz, d date, b boolean, i int, l bigint, y tinyint, f float, x double, m decimal(10,2), "
+    "c decimal(18,8), w decimal(20,0), "
     "s string, r binary, a array<int>, o struct<p: int NOT NULL, q: string>, k map<string, double>, z map<int, int>"
 )
 VALUES = {
     "t": """ "2026-01-01" "2026-01-01T00:00:00Z" "2026-01-01\\u002010:11" "2026-01-01T10" "2026-01-01T10:11Z" 5 "now"
         "2026-01-01T10:11:12.1234567+02:00" "2026-01-01T10:11:12+0230" "2026-01-01T10:11:12-02" "2026-01-01Z" true
         "2026-13-01" "0000-01-01" "0001-01-01" "2026-01-01T24:00:00" "2026-01-01T10:11:60" "2026-01-01T10:11:12."
-        "2026-01-01T10:11:12.123456789" "2026-02-30" "9999-12-31T23:59:59.999999" "2026-01-01+02:00" "12:30" "2026"
+        "2026-01-01T10:11:12.123456789" "2026-02-30" "9999-12-31T23:59:59.999999" "9999-12-31T23:59:59-05:00"
+        "0001-01-01T00:00:00+05:00" "2026-01-01+02:00" "12:30" "2026"
         "2026-01-01T10:11+02" "2026-01-01t10:11:12z" "2026-01-01T10:11:12.1234567890" "2026-01-01\\n" "" null {} """,
     "n": '"2026-01-01T10:11:12" "2026-01-01T10:11:12Z" "2026-01-01T10:11:12.5" 5',
     "d": '"2026-01-01" "2026-1-1" "0000-01-01" "2026-02-29" "2024-02-29" "2024-02-29T00:00:00" 5',
@@ -34,10 +38,15 @@ VALUES = {
     "i": '1 1.0 1.5 "1" 2147483647 2147483648 1e3 1E+3 -0 1.00 true [1] 123456789012345678901234567890 -5.0 1e400',
     "l": "9223372036854775807 9223372036854775808 -9223372036854775808 1e18 1e19 12345678901234567.0",
     "y": "127 128 -128 -129",
-    "f": '0.1 16777216 16777217 3.5e38 1e-50 "1" 3.4028235e38 3.40282356e38 -0.5',
-    "x": "0.1 9007199254740992 9007199254740993 1e400 1e308 12345678901234567890 0.1234567890123456789012345 1.0 true",
+    "f": """0.1 16777216 16777217 3.5e38 1e-50 "1" 3.4028235e38 3.40282356e38 -0.5
+        20000000.0 16777217.0 -20000000.0 1e10 9007199254740993""",
+    "x": """0.1 9007199254740992 9007199254740993 1e400 1e308 12345678901234567890 0.1234567890123456789012345 1.0 true
+        9007199254740994.0 -9999999999999998.0 1e16 123456789012345678.0 12345678901234567890123""",
     "m": """ 1 1.5 1.55 1.555 1.550 "1.5" "+1.5" ".5" "5." "." "" 12345678 123456789 "12345678.99" 1e2 1.5e1 "001.5"
-        0 0.00 -0.01 "00000000000000001" true "1,5" """,
+        "1e2" "1E-2" "15e-1" "1.5E-2" "-.5e+1" "+5.e0" "e1" "1e" "1e1e1" ".e1" "1e-3" "0e9999" "0E-9999" "1e99999"
+        "100e-2" "0.0000123e7" "12345678e1" "123456789e-1" "1e8" 0 0.00 -0.01 "00000000000000001" true "1,5" """,
+    "c": '"0E-8" "1E-8" "-1.5E-7" "1.5E-8" 0 0.00000001 "9999999999.99999999"',
+    "w": "1e15 12345678901234567890 9007199254740992 123456789012345678901",
     "s": '"a" "é\\u00e9\\n\\"" 5 "\\ud83d\\ude00" "\\ud800" null {} "\\u0000" ""',
     "r": '"aGk=" "aGk" "a-_=" "" 5 "aGk=\\n"',
     "a": '[] [1,2] [1,null] [1.5] ["1"] {} null [[1]]',
@@ -50,9 +59,10 @@ WHOLE = (
     b"", b" ", b"null", b"5", b"[]", b"{}", b'{"i":1,"i":2}', b'{"i":1} ', b' {"i":1}', b'{"i":1}x', b'{"i":1,}',
     b"{'i':1}", b'{"s":"\xff"}', b'{"I":1}', b'{"i":1}{"i":2}', b'{"i":1},{"i":2}', b'{"i":1}],[{"i":2}',
     b'\xef\xbb\xbf{"i":1}', b'{"i":1}\n', b'{"s":"a\nb"}', b'{"i":01}', b'{"i":+1}', b'{"i":.5}', b'// c\n{"i":1}',
+    b'{"i":1},"the end of the record"]x',
     b'{"o":{"p":1,"p":2}}', b'{"s":"\\x"}', b'{"i":1', b'{"i"}', b'{"s":"a","i":7,"x":2.5,"b":true}',
 )  # fmt: skip
-STRICTER = (b'{"f": NaN}', b'{"x": 12345678901234567890.0}', b'{"m": "1e2"}', b'{"m": 1e-2}')
+STRICTER = (b'{"f": NaN}', b'{"x": 12345678901234567890.0}', b'{"m": 1e-2}', b'{"w": 1.2345678901234566e+17}')
 """What Python takes, and Spark here does not; as the module says."""
 
 
@@ -102,6 +112,7 @@ def test_what_is_written_reads_back_as_what_python_writes(spark: SparkSession) -
         {"x": float("nan"), "f": float("inf")},
         {"s": "\u2028 \x7f </script> \t"},
         {"x": 1e22, "f": 1e-10},
+        {"r": bytes(range(256)), "c": Decimal("1E-8"), "w": Decimal(10) ** 19},
     ]
     rows = [*encoded.batch.to_pylist(), *({**dict.fromkeys(schema.names), **each} for each in special)]
     batch = pa.RecordBatch.from_pylist(rows, schema)
@@ -112,3 +123,23 @@ def test_what_is_written_reads_back_as_what_python_writes(spark: SparkSession) -
     assert not ours.rejected
     assert repr(ours.batch.to_pylist()) == repr(theirs.batch.to_pylist())
     assert ours.batch.num_rows == len(rows) > 60
+
+
+def test_what_python_writes_is_read(spark: SparkSession) -> None:
+    rows: list[dict[str, Any]] = [
+        {"c": Decimal(0)},
+        {"c": Decimal("0.00000001")},
+        {"c": Decimal("-0.00000150")},
+        {"f": 2e7, "x": 2.0**53 + 2},
+        {"f": 3.4e38, "x": 9.5e15},
+        {"f": 1e-10, "x": 1e300},
+        {"l": 2**63 - 1, "t": datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)},
+    ]
+    schema = parse_ddl(DDL.removesuffix(", z map<int, int>"))
+    batch = pa.RecordBatch.from_pylist([{**dict.fromkeys(schema.names), **each} for each in rows], schema)
+    values = JsonValues(schema).write(batch)
+    assert b'"c":"0.00000001"' in values[1]
+    assert JsonValues(schema).read(values).batch.equals(batch)
+    found = decoded(spark, values)
+    assert [each["unfit"] for each in found] == [None] * len(rows)
+    assert [{name: each["e"][name] for name in schema.names} for each in found] == batch.to_pylist()

@@ -120,6 +120,7 @@ PenstockError
 │   ├── ProgressMissing          nothing tells how far a run record at a time has come
 │   ├── RealtimeFailed           Spark ended a run record at a time
 │   ├── TooFewCores              a cluster has fewer cores than such a run needs
+│   ├── ZoneNotUtc               Spark has a time zone that such a run would write as UTC
 │   ├── UntilError               a place to stop at that cannot be understood
 │   └── UnknownMode              there is no such mode
 ├── ServiceError                 something about the HTTP service
@@ -261,6 +262,7 @@ from penstock.errors.realtime import (
     RealtimeOptionError,
     RealtimeRefused,
     TooFewCores,
+    ZoneNotUtc,
 )
 from penstock.errors.running import (
     AggregateOptionError,
@@ -474,6 +476,7 @@ __all__ = [
     "ViewsChanged",
     "ViewsConnected",
     "ViewsError",
+    "ZoneNotUtc",
     "did_you_mean",
 ]
 

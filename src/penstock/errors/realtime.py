@@ -84,6 +84,19 @@ class RealtimeFailed(RunError):
         )
 
 
+class ZoneNotUtc(RunError):
+    """Spark has a time zone of its own, and times would be written as if it were UTC."""
+
+    def __init__(self, pipeline: str, zone: str) -> None:
+        self.zone = zone
+        super().__init__(
+            f"run: pipeline {pipeline!r} cannot run record at a time in the time zone {zone}\n"
+            f"  expected: spark.sql.session.timeZone = UTC, as it is without a setting; found: {zone}\n"
+            "  leave it out under [spark.conf], and let the view ask for the zone (from_utc_timestamp); or run it in\n"
+            "  steps"
+        )
+
+
 class TooFewCores(RunError):
     """A cluster has fewer cores than a run needs that holds one for each partition that it reads."""
 
@@ -93,7 +106,8 @@ class TooFewCores(RunError):
         super().__init__(
             f"run: pipeline {pipeline!r} needs {needed} cores to run record at a time, and the cluster gives {found}\n"
             "  each view holds a core for each partition of its topic, and so do the dead letters of each topic\n"
-            "  let it have more (spark.executor.instances, spark.cores.max under [spark.conf]), or run it in steps"
+            "  let it have more (spark.executor.instances, spark.cores.max, or spark.dynamicAllocation.minExecutors,\n"
+            "  under [spark.conf]), or run it in steps"
         )
 
 

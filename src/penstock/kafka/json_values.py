@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -15,6 +16,8 @@ from penstock.events.ddl import ArrowField, ArrowType
 from penstock.events.encoded import Encoded
 from penstock.events.json_lines import encode_json_values
 
+_PLAIN_SCALE_MOST = 6
+"""Decimals with more places may get an exponent from Arrow."""
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 
@@ -66,6 +69,8 @@ def _is_finite(column: pa.Array) -> bool:
 def plain(column: pa.Array) -> list[Any]:
     """The values as JSON can hold them, so that the same are read again."""
     types, kind = pa.types, column.type
+    if types.is_decimal(kind) and kind.scale > _PLAIN_SCALE_MOST:
+        return [_in_json(value) for value in column.to_pylist()]
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_decimal(kind):
         return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
     values = column.to_pylist(maps_as_pydicts="strict") if types.is_nested(kind) else column.to_pylist()
@@ -79,4 +84,6 @@ def _in_json(value: Any) -> Any:
         return {name: _in_json(each) for name, each in value.items()}
     if isinstance(value, list):
         return [_in_json(each) for each in value]
+    if isinstance(value, Decimal):
+        return format(value, "f")  # Not every reader of decimals knows 1E-8.
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.durations import parse_duration
 from penstock.errors import (
+    PenstockError,
     ProgressMissing,
     RealtimeFailed,
     RealtimeRefused,
@@ -24,12 +25,13 @@ from penstock.errors import (
 from penstock.events.schema import format_ddl
 from penstock.kafka.java_client import writer_options
 from penstock.kafka.topic import KafkaTopic
-from penstock.log.definition import DEAD_SUFFIX
+from penstock.log.definition import DEAD_SUFFIX, TopicDefinition
+from penstock.log.topic import Topic
 from penstock.modes.engine import Engine
 from penstock.modes.journal import Journal, journal_of
-from penstock.modes.realtime_frames import OUTGROWN, changes, dead_letters, events
+from penstock.modes.realtime_frames import OUTGROWN, changes, dead_letters, events, raw_records
 from penstock.modes.realtime_spark import check_spark
-from penstock.modes.realtime_views import check_views
+from penstock.modes.realtime_views import check_changelogs, check_views
 from penstock.modes.stream import Stop
 from penstock.modes.ways import check_not_stepped
 from penstock.plans.decision import Problem
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 JOURNAL_NAME = "realtime"
 """What the journal of runs calls it."""
 LOOK_SECONDS = 0.2
+GROWN_LOOK_SECONDS = 1.0
+"""So often the log is asked whether a topic has grown."""
 STOP_LOOK_SECONDS = 0.02
 STOP_SPARE_SECONDS = 20.0
 """So much longer than a batch the end of one is waited for."""
@@ -68,13 +72,15 @@ OnBatch = Callable[[BatchReport], None]
 
 
 @dataclass
-class _Query:
+class Query:
     """One query of a run."""
 
     name: str
     running: StreamingQuery
     view: CompiledView | None
-    topic: KafkaTopic
+    topic: Topic
+    known: TopicDefinition
+    """The topic as it was when the query began."""
     batch: int = field(default=-1)
     """The last one that was told of."""
 
@@ -95,9 +101,10 @@ def run_realtime(
     stop = stop or Stop()
     check_views(engine.pipeline, engine.views)
     check_spark(engine.pipeline, engine.spark)
+    check_changelogs(engine.pipeline, engine.views, engine.log)
     check_not_stepped(engine.store, engine.pipeline.name, engine.views)
     with journal_of(engine, JOURNAL_NAME, stop) as journal:
-        run = _Run(engine, settings, journal, on_batch)
+        run = RealtimeRun(engine, settings, journal, on_batch)
         try:
             run.start()
             if on_start is not None:
@@ -112,7 +119,7 @@ def run_realtime(
         return run.records
 
 
-class _Run:
+class RealtimeRun:
     """The queries of a run."""
 
     def __init__(self, engine: Engine, settings: Settings, journal: Journal, on_batch: OnBatch | None) -> None:
@@ -123,7 +130,8 @@ class _Run:
         self._is_quiet = settings.spark.log_level == "ERROR"
         self._journal = journal
         self._on_batch = on_batch
-        self.queries: list[_Query] = []
+        self._grown_look = 0.0
+        self.queries: list[Query] = []
         self.records = 0
 
     def start(self) -> None:
@@ -134,41 +142,80 @@ class _Run:
         folders = {view.name: self._progress(view) for view in self._engine.views}
         for view in self._engine.views:
             source, target = self._topic(view.topics[0]), self._topic(str(view.spec.changelog))
-            frame = changes(view, events(self._spark, source), target)
-            self._begin(view.name, frame, folders[view.name], view, source)
+            known = source.definition
+            frame = changes(view, events(raw_records(self._spark, source), source), target)
+            self._begin(view.name, frame, folders[view.name], view, source, known)
         for name in dict.fromkeys(view.topics[0] for view in self._engine.views):
             topic = self._topic(name)
+            known = topic.definition
             self._engine.log.create(name + DEAD_SUFFIX, DEAD_SCHEMA, exist_ok=True)
             folder = f"{self._folder}/{self._engine.pipeline.name}/{name}{DEAD_SUFFIX}-{topic.definition.id[:8]}"
-            self._begin(name + DEAD_SUFFIX, dead_letters(self._spark, topic), folder, None, topic)
+            frame = dead_letters(raw_records(self._spark, topic), topic)
+            self._begin(name + DEAD_SUFFIX, frame, folder, None, topic, known)
 
     def look(self) -> None:
-        """Tells of batches that were finished, and raises what a query ended with."""
+        """Tells of batches that were finished, and raises what a query ended with, or that a topic has grown."""
         for each in self.queries:
             self._tell(each)
             if not each.running.isActive:
                 raise self._failure(each)
+        self._look_for_growth()
         self._journal.note_if_due()
 
     def finish(self) -> None:
-        """Ends each query as soon as its batch is over: the next run goes on there."""
+        """Ends each query as soon as its batch is over: the next run goes on there. Raises what one failed with."""
+        failures = []
         deadline = time.monotonic() + self._batch.total_seconds() + STOP_SPARE_SECONDS
         waiting = {each.name: each.batch for each in self.queries}
         while waiting and time.monotonic() < deadline:
+            self._look_for_growth()
             for each in self.queries:
                 self._tell(each)
-                is_over = each.batch != waiting.get(each.name, each.batch) or not each.running.isActive
-                if each.name in waiting and is_over:
+                if each.name not in waiting:
+                    continue
+                is_failed = not each.running.isActive
+                if is_failed or each.batch != waiting[each.name]:
+                    if is_failed:
+                        failures.append(self._failure(each))
                     self._end(each)
                     del waiting[each.name]
             time.sleep(STOP_LOOK_SECONDS)
+        # The others came to the end of their batches meanwhile.
+        for failure in failures:
+            raise failure
 
     def close(self) -> None:
         """Ends what runs still, at once."""
         for each in self.queries:
             self._end(each)
 
-    def _begin(self, name: str, frame: DataFrame, folder: str, view: CompiledView | None, topic: KafkaTopic) -> None:
+    def _look_for_growth(self) -> None:
+        """SchemaOutgrown if a topic has columns that its queries do not know. About once a second.
+
+        Who writes without Penstock does not say of which schema a record is, so no query can tell.
+        """
+        if time.monotonic() < self._grown_look:
+            return
+        self._grown_look = time.monotonic() + GROWN_LOOK_SECONDS
+        for each in self.queries:
+            try:
+                each.topic.refresh()
+            except PenstockError as error:
+                if error.is_retryable:
+                    return  # Spark has its own patience with brokers that are away; it is asked again.
+                raise
+            if len(each.topic.definition.schemas) > len(each.known.schemas):
+                raise _outgrown(each.topic, each.known, "columns that the query does not know")
+
+    def _begin(
+        self,
+        name: str,
+        frame: DataFrame,
+        folder: str,
+        view: CompiledView | None,
+        topic: KafkaTopic,
+        known: TopicDefinition,
+    ) -> None:
         options = writer_options(topic.log.connection)
         writer = frame.writeStream.format("kafka").queryName(f"{self._engine.pipeline.name} {name}")
         writer = writer.options(**options, includeHeaders="true", checkpointLocation=folder).outputMode("update")
@@ -176,14 +223,14 @@ class _Run:
         try:
             running = writer.start()
         except Exception as error:
-            raise self._told(name, view, topic, str(error)) from error
-        self.queries.append(_Query(name, running, view, topic))
+            raise self._told(name, view, topic, known, str(error)) from error
+        self.queries.append(Query(name, running, view, topic, known))
 
-    def _end(self, query: _Query) -> None:
+    def _end(self, query: Query) -> None:
         if query.running.isActive:
             query.running.stop()
 
-    def _tell(self, query: _Query) -> None:
+    def _tell(self, query: Query) -> None:
         for progress in _progresses(query.running):
             if progress["batchId"] > query.batch:
                 query.batch = progress["batchId"]
@@ -194,17 +241,17 @@ class _Run:
                 if self._on_batch is not None:
                     self._on_batch(BatchReport(query.name, records, seconds))
 
-    def _failure(self, query: _Query) -> Exception:
+    def _failure(self, query: Query) -> Exception:
         error = query.running.exception()
-        return self._told(query.name, query.view, query.topic, "it ended by itself" if error is None else str(error))
+        said = "it ended by itself" if error is None else str(error)
+        return self._told(query.name, query.view, query.topic, query.known, said)
 
-    def _told(self, name: str, view: CompiledView | None, topic: KafkaTopic, said: str) -> Exception:
+    def _told(self, name: str, view: CompiledView | None, topic: Topic, known: TopicDefinition, said: str) -> Exception:
         """What an error of Spark means."""
         said = said.partition(_PLAN)[0]  # What follows holds the text of every literal.
         if OUTGROWN in said:
-            known = format_ddl(topic.schema)
             topic.refresh()
-            return SchemaOutgrown(topic.name, known, format_ddl(topic.schema), "a record of a newer schema")
+            return _outgrown(topic, known, "a record of a newer schema")
         reason = _reason(said)
         if _NOT_ALLOWED in said and view is not None:
             problem = Problem(view.spec.place, view.name, f"Spark cannot: {reason}", "run it in steps")
@@ -239,8 +286,13 @@ class _Run:
 def checkpoints_url(settings: SparkSettings) -> str:
     """Where checkpoints are, as Spark names places."""
     if settings.checkpoints.startswith("dir:"):
-        return Path(settings.checkpoints.removeprefix("dir:")).absolute().as_uri()
+        # No more than a scheme before it: Hadoop takes the rest as it stands, %20 too.
+        return f"file:{Path(settings.checkpoints.removeprefix('dir:')).absolute()}"
     return settings.checkpoints.rstrip("/")
+
+
+def _outgrown(topic: Topic, known: TopicDefinition, why: str) -> SchemaOutgrown:
+    return SchemaOutgrown(topic.name, format_ddl(known.schema), format_ddl(topic.schema), why)
 
 
 def _progresses(query: StreamingQuery) -> list[Mapping[str, Any]]:

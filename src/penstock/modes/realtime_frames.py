@@ -15,7 +15,9 @@ from penstock.events.schema import to_spark
 from penstock.kafka.java_client import reader_options
 from penstock.kafka.values import ARRIVED_HEADER, SCHEMA_HEADER
 from penstock.log.definition import DEAD_SUFFIX
-from penstock.spark.json_texts import json_object, json_text, quoted
+from penstock.produce.dead_letters import RAW_BYTES_MAX
+from penstock.spark.columns import column
+from penstock.spark.json_texts import base64, json_object, json_text, quoted
 from penstock.spark.json_values import event, parsed, unfit
 from penstock.upkeep.changelog import OPERATIONS, TOPIC_KEY
 from penstock.upkeep.fold_rows import FoldRows
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from penstock.kafka.topic import KafkaTopic
+    from penstock.log.topic import Topic
     from penstock.upkeep.compiled import CompiledView
 
 OUTGROWN = "penstock: the topic has grown"
@@ -33,33 +36,43 @@ NO_KEY = "[]"
 """The key of each row of a view without one, as `changelog_rows` writes it."""
 
 
-def events(spark: SparkSession, topic: KafkaTopic) -> DataFrame:
-    """The events of a topic, with the log's own columns: what is committed, as it comes."""
+def raw_records(spark: SparkSession, topic: KafkaTopic) -> DataFrame:
+    """The records of a topic as Spark's source gives them: what is committed, as it comes."""
+    options = {**reader_options(topic.log.connection), "subscribe": topic.name, "startingOffsets": "earliest"}
+    return spark.readStream.format("kafka").options(**options, includeHeaders="true").load()
+
+
+def events(raw: DataFrame, topic: Topic) -> DataFrame:
+    """The events among the records of a topic, with the log's own columns."""
     own = {
         "_partition": sf.col("partition"),
         "_offset": sf.col("offset"),
         "_arrived": sf.col("arrived"),
         "_late": _late(topic),
     }
-    decoded = _decoded(spark, topic).where("problem IS NULL").select("*", "event.*")
-    return decoded.select(*map(_named, topic.schema.names), *(found.alias(name) for name, found in own.items()))
+    # Taken out of the event one by one: a column may be named as one of ours is.
+    found = {**{name: _member(name) for name in topic.schema.names}, **own}
+    return _decoded(raw, topic).where("problem IS NULL").select(*(each.alias(name) for name, each in found.items()))
 
 
-def dead_letters(spark: SparkSession, topic: KafkaTopic) -> DataFrame:
-    """The records of a topic that are no events, as its dead letters hold them."""
+def dead_letters(raw: DataFrame, topic: Topic) -> DataFrame:
+    """The records of a topic that are no events, as its dead letters hold them: a large one only from its beginning."""
     named = sf.concat(
         sf.lit(f"kafka {topic.name}/"), sf.col("partition").cast("string"),
         sf.lit(" offset "), sf.col("offset").cast("string"),
     )  # fmt: skip
+    size = sf.octet_length("value")
+    kept = sf.concat(sf.lit(f"; kept are {RAW_BYTES_MAX:,} of its "), sf.format_number(size, 0), sf.lit(" bytes"))
+    reason = sf.concat(sf.col("problem.reason"), sf.when(size > RAW_BYTES_MAX, kept).otherwise(sf.lit("")))
     letter = {
         "topic": quoted(sf.lit(topic.name)),
-        "reason": quoted(sf.col("problem.reason")),
+        "reason": quoted(reason),
         "column": sf.coalesce(quoted(sf.col("problem.column")), sf.lit("null")),
-        "raw": quoted(sf.base64("value")),
+        "raw": quoted(base64(sf.substring("value", 1, RAW_BYTES_MAX))),
         "producer": quoted(named),
     }
     return (
-        _decoded(spark, topic)
+        _decoded(raw, topic)
         .where("problem IS NOT NULL")
         .select(
             sf.lit(topic.name + DEAD_SUFFIX).alias("topic"),
@@ -99,11 +112,9 @@ def changes(view: CompiledView, source: DataFrame, target: KafkaTopic) -> DataFr
     return rows.select(*(found.alias(name) for name, found in columns.items()))
 
 
-def _decoded(spark: SparkSession, topic: KafkaTopic) -> DataFrame:
-    """Each record of a topic with its place, its arrival, and either its event or why it is none."""
+def _decoded(raw: DataFrame, topic: Topic) -> DataFrame:
+    """Each record with its place, its arrival, and either its event or why it is none."""
     schema = to_spark(topic.schema)
-    options = {**reader_options(topic.log.connection), "subscribe": topic.name, "startingOffsets": "earliest"}
-    raw = spark.readStream.format("kafka").options(**options, includeHeaders="true").load()
     stamp = sf.timestamp_micros(_header(ARRIVED_HEADER))
     newer = _header(SCHEMA_HEADER) > len(topic.definition.schemas) - 1
     refused = sf.raise_error(sf.lit(OUTGROWN)).cast("boolean")
@@ -122,12 +133,12 @@ def _header(name: str) -> Column:
     return sf.try_element_at(headers, sf.lit(-1))["value"].cast("string").try_cast("bigint")
 
 
-def _late(topic: KafkaTopic) -> Column:
+def _late(topic: Topic) -> Column:
     """As `log.reading.late` has it."""
     definition = topic.definition
     if definition.event_time is None:
         return sf.lit(False)
-    happened = sf.unix_micros(_named(definition.event_time).cast("timestamp"))
+    happened = sf.unix_micros(_member(definition.event_time).cast("timestamp"))
     lateness = definition.lateness
     limit = (lateness.days * 86_400 + lateness.seconds) * 1_000_000 + lateness.microseconds
     return sf.coalesce(sf.unix_micros("arrived") - happened > limit, sf.lit(False))
@@ -149,5 +160,9 @@ def _partition(target: KafkaTopic) -> int:
     return number
 
 
+def _member(name: str) -> Column:
+    return sf.col("event").getField(name)
+
+
 def _named(name: str) -> Column:
-    return sf.col(f"`{name}`")
+    return sf.col(column(name))

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import ConnectorMissing, TooFewCores
+from penstock.errors import ConnectorMissing, TooFewCores, ZoneNotUtc
 from penstock.pipeline.pipeline import Pipeline
 from penstock.settings import SparkSettings
 from penstock.spark.cluster import is_local
+from penstock.spark.executors import COME_WITHIN_SECONDS
 from penstock.spark.jars import CONNECTOR, connector_in, jars_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _NAMES_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+LOOK_SECONDS = 0.2
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
@@ -51,9 +55,10 @@ def _with_threads(master: str, least: int) -> str:
 
 
 def check_spark(pipeline: Pipeline, spark: SparkSession) -> None:
-    """ConnectorMissing if Spark does not know Kafka, TooFewCores if a cluster is too small."""
+    """ZoneNotUtc, ConnectorMissing if Spark does not know Kafka, TooFewCores if a cluster is too small."""
     from py4j.protocol import Py4JJavaError
 
+    check_zone(pipeline, spark)
     context = spark.sparkContext
     java: Any = context._jvm
     try:
@@ -61,11 +66,33 @@ def check_spark(pipeline: Pipeline, spark: SparkSession) -> None:
     except Py4JJavaError as error:
         found = f"Spark runs with spark.jars = {context.getConf().get('spark.jars', '') or 'nothing'}"
         raise ConnectorMissing(jars_folder(), found) from error
-    check_cores(pipeline, str(context.master), context.defaultParallelism)
+    check_cores(pipeline, str(context.master), lambda: cores_there(spark))
 
 
-def check_cores(pipeline: Pipeline, master: str, cores: int) -> None:
-    """TooFewCores if a cluster gives fewer than the queries hold: the last of them would wait for ever."""
+def check_zone(pipeline: Pipeline, spark: SparkSession) -> None:
+    """ZoneNotUtc if times are read and written by another clock than that of the log."""
+    zone, java = str(spark.conf.get("spark.sql.session.timeZone")), spark.sparkContext._jvm
+    assert java is not None
+    if java.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(zone).normalized().getId() != "Z":
+        raise ZoneNotUtc(pipeline.name, zone)
+
+
+def check_cores(
+    pipeline: Pipeline, master: str, cores: Callable[[], int], within_seconds: float = COME_WITHIN_SECONDS
+) -> None:
+    """TooFewCores if a cluster gives fewer than the queries hold: the last of them would wait for ever.
+
+    Executors come one after the other, so it has some time to give them.
+    """
     needed = cores_needed(pipeline)
-    if not is_local(master) and cores < needed:
-        raise TooFewCores(pipeline.name, needed, cores)
+    deadline = time.monotonic() + within_seconds
+    while not is_local(master) and (found := cores()) < needed:
+        if time.monotonic() > deadline:
+            raise TooFewCores(pipeline.name, needed, found)
+        time.sleep(LOOK_SECONDS)
+
+
+def cores_there(spark: SparkSession) -> int:
+    """How many tasks can run at once on the executors that have come by now."""
+    context: Any = spark.sparkContext._jsc.sc()
+    return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import RealtimeRefused
+from penstock.log.log import Log
 from penstock.pipeline.pipeline import Pipeline
 from penstock.plans.decision import Problem
 from penstock.plans.jvm import analyzed, catalyst
@@ -40,6 +41,19 @@ def check_views(pipeline: Pipeline, views: Sequence[CompiledView]) -> None:
             messages, hints = zip(*found, strict=True)
             hint = "; ".join(dict.fromkeys(hints))
             problems.append(Problem(view.spec.place, view.name, "; ".join(messages), hint))
+    if problems:
+        raise RealtimeRefused(pipeline.name, problems)
+
+
+def check_changelogs(pipeline: Pipeline, views: Sequence[CompiledView], log: Log) -> None:
+    """RealtimeRefused if a changelog has its values in Avro: its readers would take what Spark writes for dead."""
+    problems = []
+    for view in views:
+        topic = str(view.spec.changelog)
+        if log.topic(topic).definition.values != "json":
+            message = f"its changelog {topic!r} has its values in Avro, and only JSON is written record at a time"
+            hint = f'give it another topic, such as changelog="{topic}.2", or {_IN_STEPS}'
+            problems.append(Problem(view.spec.place, view.name, message, hint))
     if problems:
         raise RealtimeRefused(pipeline.name, problems)
 

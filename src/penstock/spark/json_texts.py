@@ -33,6 +33,11 @@ def quoted(text: Column) -> Column:
     return sf.when(text.isNotNull(), sf.substring(written, sf.lit(2), sf.length(written) - 2))
 
 
+def base64(value: Column) -> Column:
+    """Bytes as text in one line: Spark breaks it after 76 characters, and readers take no line breaks."""
+    return sf.replace(sf.base64(value), sf.lit("\r\n"), sf.lit(""))
+
+
 def _present(kind: st.DataType, value: Column) -> Column:
     """The JSON of a value; NULL where that is NULL."""
     if isinstance(kind, st.StructType):
@@ -58,7 +63,7 @@ def _plain(kind: st.DataType, value: Column) -> Column:
     if isinstance(kind, st.FloatType):
         return value.cast("double").cast("string")
     if isinstance(kind, st.BinaryType):
-        return sf.base64(value)
+        return base64(value)
     if isinstance(kind, st.TimestampType | st.TimestampNTZType):
         zone = "+00:00" if isinstance(kind, st.TimestampType) else ""
         micros = sf.unix_micros(value.cast("timestamp")) % 1_000_000

@@ -2,12 +2,16 @@
 Python on the way.
 
 A record that Python would refuse is refused here too. In a few places this is stricter, and such a record becomes a
-dead letter: NaN and Infinity, which JSON does not have; decimals written with an exponent, unless they are whole; and
-floats of 2**53 and more (2**24 for `float`) written without an exponent, such as 12345678901234567890.0.
+dead letter: NaN and Infinity, which JSON does not have; numbers with an exponent in decimal columns, unless they are
+whole and at most 2**53 (texts may have one); and floats of 2**63 and more written without an exponent, such as
+12345678901234567890.0.
+
+In one place it sees less: of a number with an exponent, or with more than 38 digits, Spark keeps the nearest double.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -36,8 +40,13 @@ _COMPLETED = (
 )
 """What Spark wants to see in a time: minutes, seconds, at most microseconds, and a zone with a colon."""
 _BASE64 = r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+_SCALED = r"([+-]?)(?=[.]?[0-9])([0-9]*)[.]?([0-9]*)[eE]([+-]?[0-9]{1,4})"
+"""A decimal with an exponent: its sign, what is before and behind the point, and how far that moves."""
+_TIMES = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
+"""The first time and the last one: Python and Spark know the years 1 to 9999."""
 _OBJECT = "map<string,variant>"
-_END = "the end of the record"
+_END = secrets.token_hex(16)
+"""What follows a record. Nobody can write a record that ends with it: it is another one in each process."""
 
 
 def parsed(value: Column) -> Column:
@@ -70,8 +79,9 @@ def unfit(members: Column, values: Column, schema: st.StructType) -> Column:
     strange = _strange(members, names)
     found = sf.when(members.isNull(), _reason(sf.lit("expected a JSON object with each name once, found another text")))
     known = f"; known: {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}"
-    named = sf.concat(sf.lit("nothing is named '"), sf.try_element_at(strange, sf.lit(1)), sf.lit(f"'{known}"))
-    found = found.when(sf.size(strange) > 0, _reason(named, sf.try_element_at(strange, sf.lit(1))))
+    first = sf.left(sf.try_element_at(strange, sf.lit(1)), sf.lit(SHOWN_CHARACTERS_MAX))
+    named = sf.concat(sf.lit("nothing is named '"), first, sf.lit(f"'{known}"))
+    found = found.when(sf.size(strange) > 0, _reason(named, first))
     for each in schema:
         given = member(members, each.name)
         expected = f"expected {each.dataType.simpleString()}{'' if each.nullable else ' NOT NULL'}, found "
@@ -180,7 +190,10 @@ def _integer(kind: st.DataType, given: Column) -> Column:
 
 
 def _floating(kind: st.DataType, given: Column) -> Column:
-    """Whole numbers are taken as far as they are kept exactly; all others are the nearest that there is."""
+    """Whole numbers are taken as far as they are kept exactly; all others are the nearest that there is.
+
+    Spark forgets the `.0` of a decimal. Yet what is one, and fits into 64 bits, had a point: else it were a BIGINT.
+    """
     of = _kind(given)
     most = _EXACT["float" if isinstance(kind, st.FloatType) else "double"]
     whole = sf.try_variant_get(given, "$", "bigint")
@@ -189,7 +202,7 @@ def _floating(kind: st.DataType, given: Column) -> Column:
     found = (
         sf.when(of == "BIGINT", sf.when((whole >= -most) & (whole <= most), whole.cast("double")))
         .when(of == "DOUBLE", double)
-        .when(of.startswith("DECIMAL") & (has_fraction | (sf.abs(double) <= most)), double)
+        .when(of.startswith("DECIMAL") & (has_fraction | (sf.abs(double) < 2.0**63)), double)
     )
     if isinstance(kind, st.DoubleType):
         return sf.when(sf.abs(found) < float("inf"), found)
@@ -201,14 +214,27 @@ def _decimal(kind: st.DataType, given: Column) -> Column:
     assert isinstance(kind, st.DecimalType)
     of = _kind(given)
     double = sf.try_variant_get(given, "$", "double")
-    is_whole = (of == "DOUBLE") & (double == sf.rint(double))
+    # Beyond that a double is no longer the number that was written.
+    is_whole = (of == "DOUBLE") & (double == sf.rint(double)) & (sf.abs(double) <= _EXACT["double"])
     written = sf.when(is_whole, double.try_cast("bigint").cast("string")).when(
         (of == "BIGINT") | (of == "STRING") | of.startswith("DECIMAL"), sf.try_variant_get(given, "$", "string")
     )
     digits, scale = kind.precision - kind.scale, kind.scale
     fraction = rf"[.][0-9]{{0,{scale}}}0*"
     pattern = rf"[+-]?(?=[.]?[0-9])0*[0-9]{{0,{digits}}}({fraction})?"
-    return _matching(written, pattern).try_cast(kind)
+    return _matching(_unscaled(written), pattern).try_cast(kind)
+
+
+def _unscaled(text: Column) -> Column:
+    """A decimal with its point where its exponent has it, and no exponent: 1E-2 is 0.01. Others as they are."""
+    pattern = rf"\A{_SCALED}\z"
+    sign, whole, fraction, exponent = (sf.regexp_extract(text, pattern, number) for number in range(1, 5))
+    moved = exponent.try_cast("int")
+    # With so many zeros around it, the point moves to a place that is there.
+    zeros = sf.repeat(sf.lit("0"), sf.abs(moved))
+    digits, point = sf.concat(zeros, whole, fraction, zeros), sf.abs(moved) + sf.length(whole) + moved
+    plain = sf.concat(sign, sf.left(digits, point), sf.lit("."), sf.substring(digits, point + 1, sf.length(digits)))
+    return sf.when(text.rlike(pattern), plain).otherwise(text)
 
 
 def _date(_: st.DataType, given: Column) -> Column:
@@ -223,7 +249,8 @@ def _timestamp(kind: st.DataType, given: Column) -> Column:
     for pattern, whole in _COMPLETED:
         text = sf.regexp_replace(text, pattern, whole)
     found = text.try_cast(kind)
-    return sf.when(found >= sf.lit("0001-01-01 00:00:00").cast(kind), found)
+    least, most = (sf.lit(each).cast(kind) for each in _TIMES)
+    return sf.when(found.between(least, most), found)
 
 
 _SIMPLE: dict[type[st.DataType], Callable[[st.DataType, Column], Column]] = {

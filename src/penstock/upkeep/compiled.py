@@ -28,6 +28,7 @@ from penstock.plans.rows import arrow_schema
 from penstock.plans.stand_in import stand_in
 from penstock.plans.touched import NoWindow
 from penstock.plans.windows import TimeWindow
+from penstock.spark.columns import column
 from penstock.upkeep.changing_table import as_view
 from penstock.upkeep.fold import COUNT, ROWS, STATE, FoldGroups
 from penstock.upkeep.fold_rows import DELETED, ORDER, FoldRows, FoldRowsOfViews
@@ -225,7 +226,7 @@ class _View:
     @property
     def frame(self) -> DataFrame:
         """The user's function over stand-ins, less the log's own columns."""
-        return self.analysis.frame.select(*(f"`{name}`" for name in self.analysis.schema.names))
+        return self.analysis.frame.select(*map(column, self.analysis.schema.names))
 
     def problems(self) -> tuple[Problem, ...]:
         """What the plan allows and the engine does not."""
@@ -353,7 +354,7 @@ def nullable(schema: StructType) -> StructType:
 def _build(
     spec: ViewSpec, tables: Mapping[str, DataFrame], columns: Sequence[str], frames: Mapping[str, DataFrame]
 ) -> DataFrame:
-    return spec.build({**tables, **frames}).select(*(f"`{name}`" for name in columns))
+    return spec.build({**tables, **frames}).select(*map(column, columns))
 
 
 def _window_of(build: partial[DataFrame], number: int, frames: Mapping[str, DataFrame]) -> DataFrame:
