@@ -154,9 +154,10 @@ class Brokers:
     def id_of(self, topic: str) -> str:
         """Kafka's own name for a topic, which no other ever has; empty if it is not there."""
         try:
-            [found] = self.ask(lambda: self.admin.describe_topics(TopicCollection([topic]))).values()
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            asked = TopicCollection([topic])
+            [found] = self.ask(lambda: self.admin.describe_topics(asked), f"to describe topic {topic!r}").values()
+        except KafkaRefused as error:
+            if error.code == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return ""
             raise
         return str(found.topic_id)
@@ -166,7 +167,8 @@ class Brokers:
         policy = self.settings_of(topic)["cleanup.policy"]
         self.set_up(topic, {"cleanup.policy": "compact,delete" if policy == "compact" else policy})
         try:
-            self.ask(lambda: self.admin.delete_records([TopicPartition(topic, partition, offset)]))
+            asked = TopicPartition(topic, partition, offset)
+            self.ask(lambda: self.admin.delete_records([asked]), f"to drop the first records of {topic}/{partition}")
         finally:
             self.set_up(topic, {"cleanup.policy": policy})
 

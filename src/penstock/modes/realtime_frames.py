@@ -58,7 +58,7 @@ def events(raw: DataFrame, topic: Topic) -> DataFrame:
 def dead_letters(raw: DataFrame, topic: Topic) -> DataFrame:
     """The records of a topic that are no events, as its dead letters hold them: a large one only from its beginning."""
     named = sf.concat(
-        sf.lit(f"kafka {topic.name}/"), sf.col("partition").cast("string"),
+        sf.lit(f"{topic.name_in_grave}/"), sf.col("partition").cast("string"),
         sf.lit(" offset "), sf.col("offset").cast("string"),
     )  # fmt: skip
     size = sf.octet_length("value")
