@@ -43,7 +43,7 @@ class DeadRecords:
         topic = self._topic
         if topic.definition.is_dead_letters:
             return  # There is no second grave.
-        named = {f"{topic.name_in_grave}/{partition} offset {offset}": each for offset, each in rejected}
+        named = {f"{name_in_grave(topic)}/{partition} offset {offset}": each for offset, each in rejected}
         with self._lock:
             if named.keys() <= self._buried:
                 return
@@ -80,6 +80,11 @@ class DeadRecords:
             for batch in grave.partitions[0].read(max(self._read_to, grave.start()[0]), end, columns=["producer"]):
                 self._buried.update(name for name in batch.column("producer").to_pylist() if name)
             self._read_to = end
+
+
+def name_in_grave(topic: Topic) -> str:
+    """How dead letters call their topic: no other one of its name is called so, for they outlive it."""
+    return f"kafka {topic.name}-{topic.definition.id[:8]}"
 
 
 def _batch(topic: str, records: dict[str, Rejected]) -> pa.RecordBatch:

@@ -44,11 +44,6 @@ class KafkaTopic(Topic):
         self._ends: Offsets = {}
         self._dead = DeadRecords(self)
 
-    @property
-    def name_in_grave(self) -> str:
-        """How its dead letters call it: no other topic of its name is called so, for letters outlive their topic."""
-        return f"kafka {self.name}-{self._definition.id[:8]}"
-
     def refresh(self, *, is_fresh: bool = False) -> bool:  # noqa: ARG002 (it always is)
         definition = self.log.definitions.all().get(self.name)
         if definition is None or definition.id != self._definition.id:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import functions as sf
 
 from penstock.events.schema import to_spark
+from penstock.kafka.dead import name_in_grave
 from penstock.kafka.java_client import reader_options
 from penstock.kafka.values import ARRIVED_HEADER, SCHEMA_HEADER
 from penstock.log.definition import DEAD_SUFFIX
@@ -58,7 +59,7 @@ def events(raw: DataFrame, topic: Topic) -> DataFrame:
 def dead_letters(raw: DataFrame, topic: Topic) -> DataFrame:
     """The records of a topic that are no events, as its dead letters hold them: a large one only from its beginning."""
     named = sf.concat(
-        sf.lit(f"{topic.name_in_grave}/"), sf.col("partition").cast("string"),
+        sf.lit(f"{name_in_grave(topic)}/"), sf.col("partition").cast("string"),
         sf.lit(" offset "), sf.col("offset").cast("string"),
     )  # fmt: skip
     size = sf.octet_length("value")
