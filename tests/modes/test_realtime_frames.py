@@ -13,6 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from penstock import Log
+from penstock.kafka.dead import name_in_grave
 from penstock.kafka.values import ARRIVED_HEADER, SCHEMA_HEADER
 from penstock.modes.realtime_frames import OUTGROWN, dead_letters, events
 from penstock.produce.dead_letters import RAW_BYTES_MAX
@@ -62,7 +63,7 @@ def test_a_large_record_that_is_no_event_is_kept_from_its_beginning(spark: Spark
     assert found[0]["reason"].endswith("found another text; kept are 4,194,304 of its 7,340,032 bytes")
     assert found[1]["reason"].endswith("found another text")
     assert found[2]["column"] == "z" * 80
-    assert [each["producer"] for each in found] == [f"kafka clicks/3 offset {place}" for place in range(3)]
+    assert [each["producer"] for each in found] == [f"{name_in_grave(topic)}/3 offset {place}" for place in range(3)]
 
 
 def test_a_record_of_a_newer_schema_ends_the_query(spark: SparkSession, log: Log) -> None:
