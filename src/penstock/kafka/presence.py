@@ -104,7 +104,9 @@ class KafkaPresence:
         return float("inf") if self.is_current() else POLL_SECONDS
 
     def is_current(self) -> bool:
-        return self._desk.monotonic() - self._seen_at < self._session_seconds * SAFE_SHARE
+        # The group's clock runs from our last heartbeat, which may be that much older than our last look at it.
+        trusted = self._session_seconds * SAFE_SHARE - HEARTBEAT_MS / 1000
+        return self._desk.monotonic() - self._seen_at < trusted
 
     def commit(self, positions: Iterable[Position]) -> None:
         if self._eviction is not None:

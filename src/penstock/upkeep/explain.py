@@ -22,6 +22,7 @@ from penstock.log.log import Log
 from penstock.plans import surgery
 from penstock.plans.prepared import Prepared
 from penstock.plans.rows import arrow_schema, from_arrow
+from penstock.spark.columns import column
 from penstock.upkeep.compiled import CompiledView
 from penstock.upkeep.fold_rows import ORDER, FoldRows
 from penstock.upkeep.inputs import TopicInput, ViewInput
@@ -178,15 +179,15 @@ class Explainer:
         if frame is None:
             note = f"its rows cannot be told apart: it is computed from all of view {name!r}"
             return Explanation(self.view.name, row, how, notes=(note,))
-        carried = [surgery.carried_name(column) for column in columns]
+        carried = [surgery.carried_name(each) for each in columns]
         if not columns:
             return Explanation(self.view.name, row, how, upstream=(UpstreamRow(name, {}),), upstream_total=1)
-        keys = frame.select(*(f"`{column}`" for column in carried)).distinct()
+        keys = frame.select(*(column(each) for each in carried)).distinct()
         counted = keys.agg(sf.count("*").alias("rows"))
-        shown = keys.orderBy(*(f"`{column}`" for column in carried)).limit(self.limit)
+        shown = keys.orderBy(*(column(each) for each in carried)).limit(self.limit)
         counts, found = counted.toArrow(), shown.toArrow()
         rows = [
-            UpstreamRow(name, {column: key[hidden] for column, hidden in zip(columns, carried, strict=True)})
+            UpstreamRow(name, {each: key[hidden] for each, hidden in zip(columns, carried, strict=True)})
             for key in found.to_pylist()
         ]
         return Explanation(
@@ -199,8 +200,8 @@ class Explainer:
         """The rows of one input behind the row, with `columns` of it carried along; and how they were found."""
         for found, how in self._ways(name, columns):
             wanted = self.view.spec.key or ()
-            if all(column in found.columns for column in wanted):
-                return self._filtered(found, {column: row[column] for column in wanted}), how
+            if all(each in found.columns for each in wanted):
+                return self._filtered(found, {each: row[each] for each in wanted}), how
         return self._of_group(name, row, columns)
 
     def _ways(self, name: str, columns: Sequence[str]) -> Iterator[tuple[DataFrame, str]]:
@@ -223,23 +224,23 @@ class Explainer:
         """The rows of one input in the row's window or group, where the view is redone by such."""
         frame = self._frames()[name]
         redo = self.view.keeping.redo
-        carried = [sf.col(f"`{column}`").alias(surgery.carried_name(column)) for column in columns]
+        carried = [sf.col(column(each)).alias(surgery.carried_name(each)) for each in columns]
         if redo is not None and redo.by == "window" and redo.window is not None and name in redo.times:
             start, end = self._window(row[redo.window])
-            time = sf.col(f"`{redo.times[name]}`")
+            time = sf.col(column(redo.times[name]))
             inside = frame.filter((time >= sf.lit(start)) & (time < sf.lit(end)))
             return inside.select(*carried), "they fall into its window"
         if redo is not None and redo.output is not None and name in redo.groups:
             pairs = zip(redo.groups[name], redo.output, strict=True)
             named = {f"group {number}": pair for number, pair in enumerate(pairs)}
             grouped = frame.select(*carried, *(sf.expr(text).alias(alias) for alias, (text, _) in named.items()))
-            columns_of = {alias: column for alias, (_, column) in named.items()}
-            wanted = {alias: row[column] for alias, column in columns_of.items()}
+            columns_of = {alias: each for alias, (_, each) in named.items()}
+            wanted = {alias: row[each] for alias, each in columns_of.items()}
             return self._filtered(grouped, wanted, columns_of), "they are of its group"
-        shared = [column for column in self.view.spec.key or () if column in frame.columns]
+        shared = [each for each in self.view.spec.key or () if each in frame.columns]
         if shared and len(shared) == len(self.view.spec.key or ()):
-            alike = frame.select(*carried, *(f"`{column}`" for column in shared))
-            return self._filtered(alike, {column: row[column] for column in shared}), "they have the same key columns"
+            alike = frame.select(*carried, *(column(each) for each in shared))
+            return self._filtered(alike, {each: row[each] for each in shared}), "they have the same key columns"
         return None, ""
 
     def _window(self, value: Any) -> tuple[datetime, datetime]:
@@ -261,7 +262,7 @@ class Explainer:
         kinds = StructType([StructField(f"wanted {name}", schema[named[name]].dataType) for name in values])
         table = pa.Table.from_pylist([{f"wanted {name}": value for name, value in values.items()}], arrow_schema(kinds))
         wanted = from_arrow(self.spark, table, kinds)
-        same: list[Column] = [frame[f"`{name}`"].eqNullSafe(wanted[f"`wanted {name}`"]) for name in values]
+        same: list[Column] = [frame[column(name)].eqNullSafe(wanted[column(f"wanted {name}")]) for name in values]
         return frame.join(sf.broadcast(wanted), same, "left_semi")
 
     def _frames(self) -> dict[str, DataFrame]:
