@@ -47,8 +47,8 @@ def test_a_certificate_of_ones_own_is_translated(tmp_path: Path) -> None:
     [
         ({"enable.ssl.certificate.verification": "false", "debug": "all"}, ("enable.ssl.certificate.verification",)),
         ({"sasl.mechanism": "GSSAPI"}, ("sasl.mechanism=GSSAPI",)),
-        ({"plugin.library.paths": "x", "broker.version.fallback": "y"},
-         ("broker.version.fallback", "plugin.library.paths")),
+        ({"sasl.kerberos.keytab": "x", "broker.version.fallback": "y"},
+         ("broker.version.fallback", "sasl.kerberos.keytab")),
     ],
 )  # fmt: skip
 def test_what_the_java_client_has_no_word_for_is_refused(conf: dict[str, str], names: tuple[str, ...]) -> None:

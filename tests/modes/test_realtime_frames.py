@@ -52,6 +52,14 @@ def test_columns_may_be_named_as_ours_are(spark: SparkSession, log: Log) -> None
     assert [(row["_partition"], row["_offset"], row["_arrived"]) for row in found] == [(3, 0, AT), (3, 1, AT)]
 
 
+@pytest.mark.parametrize("value", ["2026-01-01T00:00:00Z", "", "1767225600000000000", "-99999999999999999"])
+def test_an_arrival_that_is_none_counts_for_nothing(spark: SparkSession, log: Log, value: str) -> None:
+    topic = log.create("clicks", "n int")
+    for text, arrived in ((value, AT), ("1767225600000000", datetime(2026, 1, 1, tzinfo=UTC))):
+        [row] = events(raw(spark, {"n": 1}, headers={ARRIVED_HEADER: text}), topic).toArrow().to_pylist()
+        assert row["_arrived"] == arrived
+
+
 def test_a_large_record_that_is_no_event_is_kept_from_its_beginning(spark: SparkSession, log: Log) -> None:
     topic = log.create("clicks", "n int")
     large, small = b"x" * (7 << 20), b"y" * RAW_BYTES_MAX

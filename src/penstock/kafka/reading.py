@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from penstock.errors import OffsetOutOfRange
 from penstock.kafka.brokers import Brokers, take
 from penstock.kafka.journal import offset_of
-from penstock.kafka.values import ARRIVED_HEADER, SCHEMA_HEADER, values_of
+from penstock.kafka.values import ARRIVALS_US, ARRIVED_HEADER, SCHEMA_HEADER, values_of
 from penstock.log.partition import ARRIVED, Ranges
 from penstock.log.reading import as_ranges, late, within
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.kafka")
 
 MESSAGES_AT_ONCE = 20_000
-YEARS_US = range(-62_135_596_800_000_000, 253_402_300_800_000_000)
-"""The years 1 to 9999, in microseconds."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ def _found(messages: Sequence[Message], stop: int) -> Found | None:
     headers = [message.headers() for message in messages]
     for place, found in enumerate(headers) if any(headers) else ():
         for name, value in dict(found or ()).items():
-            if name == ARRIVED_HEADER and (stamp := _whole(value)) is not None and stamp in YEARS_US:
+            if name == ARRIVED_HEADER and (stamp := _whole(value)) is not None and stamp in ARRIVALS_US:
                 arrived[place] = stamp
             elif name == SCHEMA_HEADER:
                 version = max(version, _whole(value) or 0)

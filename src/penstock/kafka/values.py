@@ -19,6 +19,8 @@ from penstock.log.definition import TopicDefinition
 
 ARRIVED_HEADER = "penstock-arrived"
 """When a record arrived, in microseconds, where it was brought along: it counts instead of the broker's stamp."""
+ARRIVALS_US = range(-62_135_596_800_000_000, 253_402_300_800_000_000)
+"""The years 1 to 9999: a number beyond them is no arrival, but somebody else's idea of that header."""
 SCHEMA_HEADER = "penstock-schema"
 """The version of the schema that its writer knew; left out for the first."""
 NULL_KEY = b"\x00null"

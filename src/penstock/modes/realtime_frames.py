@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 from penstock.events.schema import to_spark
 from penstock.kafka.dead import name_in_grave
 from penstock.kafka.java_client import reader_options
-from penstock.kafka.values import ARRIVED_HEADER, SCHEMA_HEADER
+from penstock.kafka.values import ARRIVALS_US, ARRIVED_HEADER, SCHEMA_HEADER
 from penstock.log.definition import DEAD_SUFFIX
 from penstock.produce.dead_letters import RAW_BYTES_MAX
 from penstock.spark.columns import column
@@ -116,7 +116,8 @@ def changes(view: CompiledView, source: DataFrame, target: KafkaTopic) -> DataFr
 def _decoded(raw: DataFrame, topic: Topic) -> DataFrame:
     """Each record with its place, its arrival, and either its event or why it is none."""
     schema = to_spark(topic.schema)
-    stamp = sf.timestamp_micros(_header(ARRIVED_HEADER))
+    brought = _header(ARRIVED_HEADER)
+    stamp = sf.timestamp_micros(sf.when(brought.between(ARRIVALS_US[0], ARRIVALS_US[-1]), brought))
     newer = _header(SCHEMA_HEADER) > len(topic.definition.schemas) - 1
     refused = sf.raise_error(sf.lit(OUTGROWN)).cast("boolean")
     return (
