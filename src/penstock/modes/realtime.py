@@ -180,9 +180,8 @@ class RealtimeRun:
                     self._end(each)
                     del waiting[each.name]
             time.sleep(STOP_LOOK_SECONDS)
-        # The others came to the end of their batches meanwhile.
-        for failure in failures:
-            raise failure
+        if failures:  # The others came to the end of their batches meanwhile.
+            raise failures[0]
 
     def close(self) -> None:
         """Ends what runs still, at once."""
