@@ -141,7 +141,8 @@ def test_unknown_topic_is_told_in_words(log: FolderLog) -> None:
 def test_follow_prints_what_comes_and_ends_quietly_on_ctrl_c(log: FolderLog) -> None:
     words = ["consume", "events", "--follow", "--from", "latest", "--group", "g"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock.cli", "--log", str(log.root), *words],
+        # A suite in the background of a shell ignores Ctrl-C, and so would this process.
+        ["env", "--default-signal=INT", sys.executable, "-m", "penstock.cli", "--log", str(log.root), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

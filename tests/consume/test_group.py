@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -244,6 +246,38 @@ def test_files_of_the_dead_are_swept_by_the_next_who_joins(world: World) -> None
     world.join()
     assert not orphan.exists()
     assert world.group().member_path(seat.id).exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+def test_a_disk_that_fails_leaves_no_member_file_open(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who holds its file counts as alive, and a file system with an open file cannot be unmounted."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    kept = world.join()
+    for place, name in ((os, "pwrite"), (os, "fstat"), (Group, "change"), (Path, "unlink")):
+        before = open_files(world.root)
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, fail)
+            with pytest.raises(OSError, match="Input/output error"):
+                world.join().leave()
+        assert open_files(world.root) == before, name
+    with monkeypatch.context() as patch:
+        patch.setattr(Group, "change", fail)
+        patch.setattr(Path, "unlink", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            kept.leave()
+    assert open_files(world.root) == []
+
+
+def open_files(root: Path) -> list[str]:
+    """Files below that this process has open."""
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(link))
+    return sorted(path for path in found if path.startswith(str(root)))
 
 
 def test_commits_do_not_touch_the_folder_that_wakes_members(world: World) -> None:

@@ -43,8 +43,8 @@ class Seat:
         self._fd = self._hold_file()
         self._beaten = group.monotonic()
         self._patient_until = 0.0
-        group.beat(self._fd)
         try:
+            group.beat(self._fd)
             group.change(lambda membership: membership.joined(self.member))
             group.sweep()
         except BaseException:
@@ -146,8 +146,10 @@ class Seat:
             try:
                 self.group.change(lambda membership: membership.without({self.id}))
             finally:
-                self.group.member_path(self.id).unlink(missing_ok=True)
-                self.abandon()
+                try:
+                    self.group.member_path(self.id).unlink(missing_ok=True)
+                finally:  # Whatever the disk says: who keeps the file open counts as a living member.
+                    self.abandon()
 
     def abandon(self) -> None:
         """Lets go without a word, as a crash would."""
@@ -158,8 +160,13 @@ class Seat:
     def _hold_file(self) -> int:
         while True:
             fd = os.open(self.group.member_path(self.id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            if os.fstat(fd).st_nlink:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                is_there = os.fstat(fd).st_nlink > 0
+            except BaseException:
+                os.close(fd)
+                raise
+            if is_there:
                 return fd
             os.close(fd)  # Swept away between the two calls.
 
