@@ -125,7 +125,7 @@ def value_of(kind: st.DataType, given: Column) -> Column:
     if isinstance(kind, st.MapType):
         found = sf.transform_values(_members(given), lambda _, each: value_of(kind.valueType, _present(each)))
         return found if isinstance(kind.keyType, st.StringType) else sf.lit(None).cast(kind)
-    return _SIMPLE[type(kind)](kind, given)
+    return _named_once(given, lambda value: _SIMPLE[type(kind)](kind, value))
 
 
 def _strange(members: Column, names: list[str]) -> Column:
@@ -160,7 +160,7 @@ def _text(given: Column) -> Column:
 
 
 def _matching(text: Column, pattern: str) -> Column:
-    return sf.when(text.rlike(rf"\A(?:{pattern})\z"), text)
+    return _named_once(text, lambda found: sf.when(found.rlike(rf"\A(?:{pattern})\z"), found))
 
 
 def _string(_: st.DataType, given: Column) -> Column:
@@ -186,7 +186,7 @@ def _integer(kind: st.DataType, given: Column) -> Column:
         .when((of == "DOUBLE") & (double == sf.rint(double)), double.try_cast("bigint"))
     )
     half = 1 << (_BITS[type(kind)] - 1)
-    return sf.when((whole >= -half) & (whole <= half - 1), whole.try_cast(kind))
+    return _named_once(whole, lambda found: sf.when(found.between(-half, half - 1), found.try_cast(kind)))
 
 
 def _floating(kind: st.DataType, given: Column) -> Column:
@@ -204,9 +204,8 @@ def _floating(kind: st.DataType, given: Column) -> Column:
         .when(of == "DOUBLE", double)
         .when(of.startswith("DECIMAL") & (has_fraction | (sf.abs(double) < 2.0**63)), double)
     )
-    if isinstance(kind, st.DoubleType):
-        return sf.when(sf.abs(found) < float("inf"), found)
-    return sf.when(sf.abs(found) < _FLOAT_MOST, found.cast("float"))
+    below = float("inf") if isinstance(kind, st.DoubleType) else _FLOAT_MOST
+    return _named_once(found, lambda number: sf.when(sf.abs(number) < below, number.cast(kind)))
 
 
 def _decimal(kind: st.DataType, given: Column) -> Column:
@@ -222,7 +221,7 @@ def _decimal(kind: st.DataType, given: Column) -> Column:
     digits, scale = kind.precision - kind.scale, kind.scale
     fraction = rf"[.][0-9]{{0,{scale}}}0*"
     pattern = rf"[+-]?(?=[.]?[0-9])0*[0-9]{{0,{digits}}}({fraction})?"
-    return _matching(_unscaled(written), pattern).try_cast(kind)
+    return _matching(_named_once(written, _unscaled), pattern).try_cast(kind)
 
 
 def _unscaled(text: Column) -> Column:
@@ -237,6 +236,14 @@ def _unscaled(text: Column) -> Column:
     return sf.when(text.rlike(pattern), plain).otherwise(text)
 
 
+def _named_once(value: Column, use: Callable[[Column], Column]) -> Column:
+    """What `use` makes of a value that it names often: written out each time, plans would grow with every level.
+
+    Spark plans a query anew for each batch, and computes what is written out as often as it stands there.
+    """
+    return sf.get(sf.transform(sf.array(value), use), sf.lit(0))
+
+
 def _date(_: st.DataType, given: Column) -> Column:
     found = _matching(_text(given), _DATE).try_cast("date")
     return sf.when(found >= sf.lit("0001-01-01").cast("date"), found)
@@ -248,9 +255,8 @@ def _timestamp(kind: st.DataType, given: Column) -> Column:
     text = _matching(_text(given), rf"{_DATE}({_TIME}{zone})?")
     for pattern, whole in _COMPLETED:
         text = sf.regexp_replace(text, pattern, whole)
-    found = text.try_cast(kind)
     least, most = (sf.lit(each).cast(kind) for each in _TIMES)
-    return sf.when(found.between(least, most), found)
+    return _named_once(text.try_cast(kind), lambda found: sf.when(found.between(least, most), found))
 
 
 _SIMPLE: dict[type[st.DataType], Callable[[st.DataType, Column], Column]] = {
