@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +50,36 @@ def test_every_name_is_one_that_spark_knows(spark: SparkSession) -> None:
     cluster = SparkSettings(master="spark://cluster:7077", secret="known")
     names = {*configuration(SparkSettings()), *configuration(cluster)} - NOT_LISTED - {"spark.master"}
     assert {name for name in names if entries.findEntry(name) is None} == set()
+
+
+@pytest.mark.spark
+def test_ctrl_c_while_spark_starts_leaves_no_jvm_behind() -> None:
+    """Interrupted between the start of the JVM and its first word, PySpark would leave one that never ends."""
+    # A suite in the background of a shell ignores Ctrl-C, and so would whatever it starts.
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from penstock.spark.builder import session; session()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not any(each.partition("\0")[0].endswith("java") and "SparkSubmit" in each for each in _children(process)):
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(0.3)  # Java runs, and has not said yet where it listens.
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)  # The JVM has its standard output too: it ends with both.
+    assert "KeyboardInterrupt" in said
+
+
+def _children(process: subprocess.Popen[str]) -> list[str]:
+    """The commands that a process has started and that still run."""
+    tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
+    found = [number for task in tasks for number in task.read_text().split()]
+    return [Path(f"/proc/{number}/cmdline").read_bytes().decode() for number in found]
 
 
 @pytest.mark.spark

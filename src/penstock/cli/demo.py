@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -41,8 +40,6 @@ def demo(
     from penstock.demo.demo import run
 
     console = Console(stderr=as_json)
-    for number in (signal.SIGTERM, signal.SIGHUP):  # As Ctrl-C: what was started is ended.
-        signal.signal(number, signal.default_int_handler)
     with ExitStack() as stack:
         if folder is None:
             place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))

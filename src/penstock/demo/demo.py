@@ -9,12 +9,12 @@ import sys
 import threading
 import time
 import webbrowser
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
+from penstock.demo.ending import Ending
 from penstock.demo.mailbox import Mailbox
 from penstock.demo.show import Show
 from penstock.demo.site import Site
@@ -40,8 +40,11 @@ class Shown:
 def run(folder: Path, console: Console, *, seconds: float, opens: bool = True) -> Shown:
     """Runs the demo in a new folder, for so many seconds (0: until Ctrl-C), and then proves what it has shown.
 
-    DemoFailed if a part of it ends by itself. Whatever happens, no process is left behind.
+    Ctrl-C before the show begins, or while it is proven, is a KeyboardInterrupt. DemoFailed if a part of it ends by
+    itself. Whatever happens, no process is left behind.
     """
+    ending = Ending()
+    ending.listen()
     show = Show(console)
     stop = threading.Event()
     shown = sys.stderr if console.stderr else sys.stdout
@@ -50,6 +53,7 @@ def run(folder: Path, console: Console, *, seconds: float, opens: bool = True) -
         stream = site.stream(show.says)
         site.load_history()
         url = site.serve(_free_port(PORT))
+        ending.check()
         show.tell(f"the dashboard: {url}/dashboard", "bold cyan")
         if opens and _has_screen():
             webbrowser.open(f"{url}/dashboard")
@@ -58,8 +62,9 @@ def run(folder: Path, console: Console, *, seconds: float, opens: bool = True) -
         producing = threading.Thread(target=site.produce, args=(stop,))
         producing.start()
         try:
-            with show.live(), suppress(KeyboardInterrupt):
-                _watch(show, site, stream, seconds)
+            with show.live():
+                _watch(show, site, stream, seconds, ending)
+            ending.ask()
         finally:
             stop.set()
             producing.join()
@@ -70,9 +75,9 @@ def run(folder: Path, console: Console, *, seconds: float, opens: bool = True) -
     return Shown(site.sent, len(show.mails), url, code == 0)
 
 
-def _watch(show: Show, site: Site, stream: subprocess.Popen[str], seconds: float) -> None:
+def _watch(show: Show, site: Site, stream: subprocess.Popen[str], seconds: float, ending: Ending) -> None:
     ends, line_at = time.monotonic() + seconds, time.monotonic() + LINE_SECONDS
-    while not seconds or time.monotonic() < ends:
+    while not ending.is_asked and (not seconds or time.monotonic() < ends):
         time.sleep(0.25)
         show.events = site.sent
         if time.monotonic() >= line_at:

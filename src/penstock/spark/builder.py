@@ -12,6 +12,7 @@ import re
 import sys
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,6 +99,8 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.ui.enabled": str(settings.ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Up to Spark's 48 MB of Arrow would be made objects of the driver's heap, copied into the plan and every task.
+        "spark.sql.execution.arrow.localRelationThreshold": str(8 << 20),
         # Sealed segments carry a checksum per page; a flipped bit is an error, never a wrong row.
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         # State on disk with small changelogs, instead of in the heap with whole snapshots.
@@ -170,7 +173,10 @@ def _start_jvm(conf: SparkConf) -> JavaGateway:
     reading, writing = os.pipe()
     threading.Thread(target=_pass_on, args=(reading,), name="spark-stderr", daemon=True).start()
     try:
-        return launch_gateway(conf, popen_kwargs={"stderr": writing})  # type: ignore[no-untyped-call]
+        # In a thread, which no signal interrupts: half started, a JVM whose Python is gone would live for ever.
+        with ThreadPoolExecutor(1, thread_name_prefix="spark-start") as starter:
+            gateway: JavaGateway = starter.submit(launch_gateway, conf, {"stderr": writing}).result()
+        return gateway
     finally:
         os.close(writing)
 
