@@ -208,7 +208,7 @@ def arm(strike: Strike) -> None:
         case "slice":
             struck(FolderTopic, "slice")
         case "job":
-            struck_within(penstock.upkeep.step, "collect")
+            struck_within(penstock.upkeep.step, "begin")
         case "before":
             struck(RunningSet, "transaction")  # Only makes it; its first statement comes later.
         case "in" if strike.chance < 0.5:

@@ -28,8 +28,9 @@ from penstock.upkeep.compiled import OWN_FIELDS, CompiledView
 from penstock.upkeep.fold import COUNT, ROWS, FoldGroups
 from penstock.upkeep.fold_rows import ORDER, FoldRows, FoldRowsOfViews
 from penstock.upkeep.groups import Groups as KeptGroups
-from penstock.upkeep.inputs import Input, TopicInput, ViewInput, _with_all_columns
+from penstock.upkeep.inputs import Input, TopicInput, ViewInput, with_columns
 from penstock.upkeep.kept_rows import KeptRows
+from penstock.upkeep.kept_windows import PLACE, KeptWindows
 from penstock.upkeep.merge import RULES
 from penstock.upkeep.redo import RedoGroups, RedoWindows
 from penstock.upkeep.shape import Shape
@@ -83,7 +84,14 @@ class Frame:
 
     answer: Callable[[], pa.Table]
 
-    def quickly(self, _: object) -> pa.Table:
+    def ready(self) -> None:
+        """There is no plan that could be."""
+
+    @property
+    def frame(self) -> Frame:
+        return self
+
+    def toArrow(self) -> pa.Table:  # noqa: N802
         return self.answer()
 
 
@@ -109,14 +117,14 @@ class ModelTopic(TopicInput):
         return self.frame(step, table if self.late == "correct" else table.filter(pc.invert(table.column("_late"))))
 
     def frame(self, step: Step, rows: pa.Table) -> Any:
-        return Frame(lambda: _with_all_columns(rows, self.schema))
+        return Frame(lambda: with_columns(rows, self.schema))
 
 
 class ModelView(ViewInput):
     """A view whose frames are tables."""
 
     def frame(self, step: Step, rows: pa.Table) -> Any:
-        return Frame(lambda: _with_all_columns(rows, self.schema))
+        return Frame(lambda: with_columns(rows, self.schema))
 
 
 def compiled(kept: Sequence[Kept]) -> dict[str, CompiledView]:
@@ -199,7 +207,7 @@ class _Compiler:
 
     # --- redo ---
 
-    def _window(self, inputs: Mapping[str, Input]) -> tuple[Shape, Keeper, tuple[KeptRows, ...]]:
+    def _window(self, inputs: Mapping[str, Input]) -> tuple[Shape, Keeper, tuple[KeptWindows, ...]]:
         view = self.view
         assert isinstance(view, Groups)
         shape = self._shape(has_group=True)
@@ -210,7 +218,7 @@ class _Compiler:
                 [{"window": key[f"{view.name}_w"]} for key, _ in view.groups(_all_rows(tables))], schema=schema
             )
         )
-        kept = {name: self._kept_rows(name, each, "window") for name, each in inputs.items()}
+        kept = {name: self._kept_windows(name, each) for name, each in inputs.items()}
         return shape, RedoWindows(Whole(shape, self._question(), inputs, own), (touched,), kept), tuple(kept.values())
 
     def _group(self, inputs: Mapping[str, Input]) -> tuple[Shape, Keeper, tuple[KeptRows, ...]]:
@@ -226,17 +234,26 @@ class _Compiler:
         kinds = tuple(TYPES[view.columns[name]] for name in output)
         shape = self._shape(has_group=self.kept.is_traced)
         whole = Whole(shape, self._question(), inputs, KeptGroups(output, kinds) if self.kept.is_traced else None)
-        kept = {name: self._kept_rows(name, each, "group") for name, each in inputs.items()}
+        kept = {name: self._kept_rows(name, each) for name, each in inputs.items()}
         named: dict[str, Any] = {}
         if self.kept.is_named:
             named = {name: Question(lambda tables, n=name, c=c: tables[n].select(list(c))) for name, c in by.items()}  # type: ignore[misc]
         groups = {name: KeptGroups(columns, kinds) for name, columns in by.items()}
         return shape, RedoGroups(whole, groups, named, kept), tuple(kept.values())
 
-    def _kept_rows(self, name: str, each: Input, by: str) -> KeptRows:
+    def _kept_rows(self, name: str, each: Input) -> KeptRows:
         columns = schema_of({column: self.columns[name][column] for column in each.needed})
         time = "time" if isinstance(each, TopicInput) else None
-        return KeptRows(f"{self.view.name}__{name}", columns, time, by, isinstance(each, ViewInput))
+        return KeptRows(f"{self.view.name}__{name}", columns, time, isinstance(each, ViewInput))
+
+    def _kept_windows(self, name: str, each: Input) -> KeptWindows:
+        assert isinstance(self.view, Groups)
+        assert self.view.window is not None
+        columns = schema_of({column: self.columns[name][column] for column in each.needed})
+        place = [field for field in OWN_FIELDS if field.name in PLACE]
+        minute = 60_000_000
+        slide, offset = self.view.window.slide * minute, self.view.window.offset * minute
+        return KeptWindows(f"{self.view.name}__{name}", pa.schema([*columns, *place]), "time", slide, offset)
 
     # --- whole ---
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -123,3 +124,21 @@ def test_the_command_lists_the_same_events(lab: Lab) -> None:
     assert found["late"] == len(LATE)
     assert {each["offset"] for each in found["events"]} == LATE
     assert [each["late_by_seconds"] / 60 for each in found["events"]] == [75, 70, 79, 31, 22]
+
+
+def test_a_struct_of_start_and_end_is_no_window_unless_they_are_times(tmp_path: Path, spark: SparkSession) -> None:
+    app = Pipeline("spans")
+    app.topic("events", "time timestamp, k string, n int", event_time="time", lateness="10 minutes")
+    app.view(
+        "spans",
+        key="k",
+        sql="SELECT k, named_struct('start', min(n), 'end', max(n)) AS span FROM events GROUP BY k",
+        within="k",
+    )
+    lab = Lab(tmp_path, app, spark)
+    start = int(NOON.timestamp()) * 1_000_000
+    lab.append("events", [{"time": NOON, "k": "a", "n": n} for n in (5, 3, 9)], [start, start + 1, start + 2])
+    with lab.engine() as (engine, store):
+        run_stream(engine, once=True, max_rows=1)
+        [(_, span)] = rows_of(engine, store)["spans"]
+    assert span == (3, 9)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from penstock.events.schema import parse_ddl, to_spark
 from penstock.plans.jvm import catalyst, simple_name
+from penstock.plans.rows import from_arrow
 
 pytestmark = pytest.mark.spark
 
@@ -25,6 +27,9 @@ METHODS = {
     f"{CATALYST}.expressions.Literal$": ["apply", "create"],
     f"{CATALYST}.expressions.aggregate.AggregateExpression": ["copy", "resultId", "filter", "isDistinct"],
     f"{CATALYST}.optimizer.InlineCTE": ["apply"],
+    "org.apache.spark.rdd.CoalescedRDDPartition": ["parents_$eq"],
+    "org.apache.spark.rdd.UnionPartition": ["parentPartition_$eq"],
+    "org.apache.spark.rdd.CoalescedRDD": ["partitions"],
 }
 
 
@@ -48,3 +53,11 @@ def test_a_map_is_a_rule(spark: SparkSession) -> None:
     leaf = maker.marked_leaf(to_spark(parse_ddl("id int")))
     plan = maker.replaced(maker.in_one_task(leaf), [(leaf, maker.logical.OneRowRelation())])
     assert [simple_name(node) for node in maker.nodes(plan)] == ["Repartition", "OneRowRelation"]
+
+
+def test_a_schema_that_is_known_is_not_asked_for_again(spark: SparkSession) -> None:
+    schema = to_spark(parse_ddl("id int, who string"))
+    found = from_arrow(spark, pa.table({"id": pa.array([1], pa.int32()), "who": ["a"]}), schema)
+    assert found.schema is schema
+    del vars(found)["schema"]
+    assert found.schema == schema, "and is the one that Spark has"

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.upkeep.changes import KEY, Changes, difference
+from penstock.views import keys
 from penstock.views.keys import key_hash, key_hashes
 from tests.views.stored_rows import UTC_US, WINDOW, listed, types, values
 
@@ -25,9 +27,57 @@ def test_hashes_stay_what_they_are_for_they_are_on_disk() -> None:
     windows = pa.array([{"start": 0, "end": 60_000_000}, None], WINDOW)
     urls = pa.array(["/a", None])
     assert [each.hex() for each in hashes(windows, urls)] == [
-        "885a95090a80cd5486c62333c3523505",
-        "71d0aacb690b61280d0c97c6b6a66664",
+        "00000000fd50b2860d4debca274b21ef",
+        "000000004f14dbe1da4a8f3701abf73b",
     ]
+    assert hashes(urls)[0].hex() == "301b7c64c7f624d5192460a94aa068d0"
+
+
+@pytest.mark.parametrize("kind", [UTC_US, pa.timestamp("us"), WINDOW])
+def test_rows_of_one_time_lie_together_whatever_else_is_in_their_keys(kind: pa.DataType) -> None:
+    moments = [second * 1_000_000 for second in (0, 1, 1_767_225_600, 4_102_444_800)]
+    times = [{"start": each, "end": each + 1} if kind == WINDOW else each for each in moments for _ in range(3)]
+    names = pa.array([str(number) for number in range(len(times))])
+    found = hashes(names, pa.array(times, kind))
+    assert len(set(found)) == len(times)
+    assert sorted(found, key=lambda each: each[:4]) == found
+    in_threes = [{each[:4] for each in found[place : place + 3]} for place in range(0, len(found), 3)]
+    assert [len(each) for each in in_threes] == [1] * len(moments)
+    assert len(set.union(*in_threes)) == len(moments)
+
+
+def test_a_time_before_1970_or_beyond_4_bytes_or_none_is_a_key_like_any_other() -> None:
+    times = pa.array([-62_135_596_800_000_000, -1, None, 0, 5_000_000_000_000_000, 253_402_300_799_999_999], UTC_US)
+    found = hashes(times)
+    assert len(set(found)) == len(times)
+    assert {each[:4] for each in found} == {b"\0\0\0\0", b"\xff\xff\xff\xff"}
+
+
+def test_a_date_beyond_the_last_timestamp_is_a_key_like_any_other() -> None:
+    days = pa.array([-(1 << 31), -1, 0, 20_000, 106_751_992, (1 << 31) - 1], pa.int32()).view(pa.date32())
+    found = hashes(days)
+    assert len(set(found)) == len(days)
+    assert [each[:4].hex() for each in found] == ["00000000"] * 3 + ["66ff3000"] + ["ffffffff"] * 2
+
+
+def test_only_short_keys_are_remembered_and_rows_that_are_compared_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[int, dict[bytes, bytes]] = {keys.HASH_BYTES: {}, keys.HASH_BYTES - keys.TIME_BYTES: {}}
+    monkeypatch.setattr(keys, "_known", known)
+    short, long = pa.table({"s": ["a", "b", "a"]}), pa.table({"s": ["a", "b" * 200]})
+    key_hashes(short, ["s"], remembers=False)
+    key_hashes(long, ["s"])
+    assert not any(known.values())
+    key_hashes(short, ["s"])
+    assert [len(each) for each in known.values()] == [2, 0]
+    same = Changes(*(each.append_column(KEY, key_hashes(each, ["s"])) for each in (short[:2], short[:2])))
+    assert not len(difference(same.before, same.after))
+    assert [len(each) for each in known.values()] == [2, 0]
+
+
+def test_keys_of_many_rows_at_once_are_those_of_few() -> None:
+    table = pa.table({"n": pa.array(range(12_000)), "s": pa.array([f"{each % 7}" for each in range(12_000)])})
+    few = [key_hashes(table[start : start + 3000], ["n", "s"]).to_pylist() for start in range(0, 12_000, 3000)]
+    assert key_hashes(table, ["n", "s"]).to_pylist() == [each for part in few for each in part]
 
 
 def test_a_view_of_one_row_has_one_key() -> None:

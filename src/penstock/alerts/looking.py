@@ -97,7 +97,7 @@ def _chosen(
     while asked:
         places = list(asked)
         try:
-            tables = yield [asked[place] for place in places]
+            tables = list((yield [asked[place] for place in places]))
         except FrameFailed as failed:
             # One that fails says nothing about the others: they are asked again, without it.
             place = places[failed.index]

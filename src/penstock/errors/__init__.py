@@ -103,6 +103,7 @@ PenstockError
 │   ├── PipelineProblems         views that cannot be kept as they are written
 │   ├── ViewsChanged             views are there that other code made
 │   ├── ReplayRefused            retention removed records that computing anew would need
+│   ├── KeptRowUnfit             a record that later redos need does not fit the database
 │   ├── KeptRowsLost             retention removed records that a redone view had not kept yet
 │   ├── TopicDiffers             a topic is there that cannot become what is defined
 │   ├── TwoRowsForOneKey         a view's function gave two rows with the same key
@@ -210,6 +211,7 @@ from penstock.errors.log import (
 from penstock.errors.modes import (
     GenerationError,
     KeptRowsLost,
+    KeptRowUnfit,
     NothingReady,
     NothingToRollBack,
     PipelineProblems,
@@ -369,6 +371,7 @@ __all__ = [
     "KafkaRefused",
     "KafkaSettingUnknown",
     "KafkaUnavailable",
+    "KeptRowUnfit",
     "KeptRowsLost",
     "KeyValueError",
     "LoadError",

@@ -135,6 +135,22 @@ class StepOverflow(StepFailed):
         self.args = (text,)
 
 
+class KeptRowUnfit(RunError):
+    """A view that is redone cannot go on: its database cannot hold a record that later redos will need."""
+
+    def __init__(self, table: str, column: str, reason: str) -> None:
+        self.table = table
+        self.column = column
+        self.reason = reason
+        super().__init__(
+            f"table {table!r}: the database cannot hold a record that is kept for later redos\n"
+            f"  column {column!r}: {reason}\n"
+            "  left out, it would be missing whenever its window or group is computed again\n"
+            "  nothing of this step was stored; the views are as of the step before\n"
+            "  filter such records out in a view of its own below this one, or cast the column to text, and rebuild"
+        )
+
+
 class KeptRowsLost(RunError):
     """A view that is redone cannot go on: retention removed records it has not kept yet."""
 

@@ -6,7 +6,7 @@ pieces between two steps of the stream, so that nothing is shared between thread
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Generic, Protocol
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.log.partition import Offsets
 from penstock.modes.running import Cut, RunningSet, step_together
-from penstock.plans.collect import collect
+from penstock.plans.collect import begin
 from penstock.upkeep.slices import SMALL_ROWS
 from penstock.upkeep.step import T, Wanted, Work
 
@@ -56,7 +56,7 @@ class Beside(Generic[T]):
         self._work = work
         self._on_ready = on_ready
         self._asked: Future[None] | None = None
-        self._answers: list[list[pa.Table] | Exception] = []
+        self._answers: list[Sequence[pa.Table] | Exception] = []
         self._results: list[T] = []
 
     def go_on(self) -> bool:
@@ -82,7 +82,9 @@ class Beside(Generic[T]):
 
     def _compute(self, wanted: Wanted) -> None:
         try:
-            self._answers.append(collect(wanted))
+            tables = begin(wanted)
+            tables.wait()  # The stream must not have to.
+            self._answers.append(tables)
         except Exception as error:
             self._answers.append(error)
         self._on_ready()

@@ -11,6 +11,7 @@ from penstock.log.log import Log
 from penstock.modes.changed import changed_views
 from penstock.modes.lag import view_lag
 from penstock.upkeep.compiled import CompiledView
+from penstock.upkeep.kept_windows import COUNT, KeptWindows
 from penstock.views.catalog import Catalog, Generation
 from penstock.views.sizes import Size, size_of
 
@@ -56,8 +57,8 @@ def outlook(pipeline: str, sets: Sequence[Sequence[CompiledView]], store: Store 
             is_refused = any(view.name in changed for view in views)
             for view in views:
                 live = known.get(view.name)
-                tables = [] if live is None else _kept_tables(live, view.name)
-                sizes = [size_of(snapshot.connection, name) for name in tables]
+                tables = {} if live is None else _kept_tables(live, view.name)
+                sizes = [size_of(snapshot.connection, name, counted_by) for name, counted_by in tables.items()]
                 if live is None or is_refused:
                     behind = records_of(view, views, log)
                 else:
@@ -87,5 +88,7 @@ def _records(name: str, log: Log) -> int:
     return sum(topic.end().values()) - sum(topic.start().values())
 
 
-def _kept_tables(live: Generation, view: str) -> list[str]:
-    return [name for purpose, name in live.views[view].tables.items() if purpose.startswith("kept")]
+def _kept_tables(live: Generation, view: str) -> dict[str, str | None]:
+    """What is kept for redoing, and the column that counts the rows of a piece where it is kept in pieces."""
+    kept = {purpose: name for purpose, name in live.views[view].tables.items() if purpose.startswith("kept")}
+    return {name: COUNT if purpose.startswith(KeptWindows.purpose) else None for purpose, name in kept.items()}

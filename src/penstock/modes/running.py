@@ -28,12 +28,14 @@ from penstock.upkeep.changes import KEY, one_array
 from penstock.upkeep.commit import Committed, RowsUnfit, dead_topic, in_order, write_kept, write_piece, write_step
 from penstock.upkeep.inputs import TopicInput, ViewInput
 from penstock.upkeep.kept_rows import KeptChange
+from penstock.upkeep.recent_rows import RecentRows
 from penstock.upkeep.redo import RedoGroups, RedoWindows
 from penstock.upkeep.slices import Slice
 from penstock.upkeep.step import Foreseeing, Step, Work, finish, run_together
 from penstock.views.catalog import Catalog, Counters, Generation, KnownView, Layers
 from penstock.views.fence import Fence
 from penstock.views.outbox import enqueue
+from penstock.views.tables import In
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,6 +96,7 @@ class RunningSet:
         self._spark = spark
         self._owner = owner
         self._alerts = alerts or Alerts()
+        self._recent = RecentRows(store)
         self.topics: dict[str, Topic] = {name: log.topic(name) for view in views for name in view.topics}
 
     @property
@@ -140,7 +143,8 @@ class RunningSet:
         if not is_big:
             yield from self.fill_kept_rows()
         ready = ahead.ready_for(slices, self.views) if ahead is not None else {}
-        return Step(self._spark, self._store, self.generation.layers, slices, self.is_new, is_big, ready=ready)
+        self._recent.stand_at(self.generation)
+        return Step(self._spark, self._recent, self.generation.layers, slices, self.is_new, is_big, ready=ready)
 
     def look_ahead(self, start: Cut, stop: Cut, ahead: Ahead) -> None:
         """Begins to compute what a later step from `start` to `stop` will ask for, where that is worth it."""
@@ -196,8 +200,11 @@ class RunningSet:
         """Somebody has to be told: the transaction that says so is through."""
         self._alerts.on_told()
 
-    def moved(self, done: Committed) -> None:
+    def moved(self, step: Step, done: Committed) -> None:
         """The step is in the database: from here on the next one begins."""
+        for view in self.views:
+            self._recent.wrote(view.shape.table(self.generation.layers), step.changes[view.name])
+        self._recent.moved_to(done.generation)
         self.generation = done.generation
 
     def corrected_before(self, counters: Mapping[str, Counters]) -> None:
@@ -294,7 +301,7 @@ class RunningSet:
                 change = yield from view.keeper.keep(step, name, rows)
                 stale = self._store.read(change.table)
                 gone = pc.unique(one_array(stale.column(KEY))) if stale.num_rows else pa.array([], pa.binary(16))
-                found.append(replace(change, gone=gone))
+                found.append(replace(change, gone=In(KEY, gone)))
         return found
 
     def _reading_step(self, start: Cut, stop: Cut) -> Step:
@@ -320,7 +327,7 @@ def step_together(
     seconds = time.monotonic() - began
     reports = []
     for (each, _), step, done in zip(sets, steps, written, strict=True):
-        each.moved(done)
+        each.moved(step, done)
         rows = sum(part.rows for part in step.slices.values())
         unfit_rows = sum(len(step.unfit[view.name]) for view in each.views if view.name in step.unfit)
         reports.append(
@@ -388,7 +395,7 @@ def known_views(views: Sequence[CompiledView], layers: Layers) -> list[KnownView
                 **{
                     purpose: name
                     for number, kept in enumerate(view.kept)
-                    for purpose, name in _named(f"kept {number}", kept.table(layers)).items()
+                    for purpose, name in _named(f"{kept.purpose} {number}", kept.table(layers)).items()
                 },
             },
             {

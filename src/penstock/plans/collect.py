@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
 
+from penstock.plans.prepared import quickly
 from penstock.plans.task import Turn
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from penstock.plans.prepared import Asked
 
 _jobs = ThreadPoolExecutor(20, thread_name_prefix="penstock-job")
-_CORES = os.cpu_count() or 1
-_small = ThreadPoolExecutor(_CORES, thread_name_prefix="penstock-small")
+_HELPERS = max(1, (os.cpu_count() or 1) - 1)
+"""So many threads compute small plans beside the one that wants them, which needs a core for what it does with them."""
+_small = ThreadPoolExecutor(_HELPERS, thread_name_prefix="penstock-small")
+_TOGETHER = 8
+"""So many small plans are run by one call at most."""
+
+Waiting = tuple["Asked", Future[pa.Table]]
 
 
 class FrameFailed(Exception):
@@ -28,39 +37,108 @@ class FrameFailed(Exception):
         self.__cause__ = cause
 
 
-def collect(asked: Sequence[Asked]) -> list[pa.Table]:
-    """The rows of each, in the order in which they were asked for, with the types of its schema.
+class Tables(Sequence[pa.Table]):
+    """Tables that are being computed, in the order in which they were asked for, with the types of their schemas.
 
-    Small ones are computed right here, the others by Spark, each as a job of its own. Raises FrameFailed for the first
-    that fails, after all have ended.
+    Whoever takes one that is not there yet helps to compute, and then waits for it; FrameFailed if it could not be
+    computed. One thread takes, and at the end of its `with` nothing is computed any more.
     """
-    if not asked:
-        return []
-    tables = _quickly(asked)
-    jobs = {index: _jobs.submit(_by_spark, index, asked[index]) for index, table in enumerate(tables) if table is None}
-    for job in jobs.values():
-        job.exception()
-    return [jobs[index].result() if table is None else table for index, table in enumerate(tables)]
+
+    def __init__(self, asked: Sequence[Asked]) -> None:
+        self._futures = [Future[pa.Table]() for _ in asked]
+        self._waiting: deque[Waiting] = deque(zip(asked, self._futures, strict=True))
+        self._turn = Turn()
+
+    def wait(self) -> None:
+        """Until all are computed, well or not."""
+        while some := self._claimed(1):
+            _compute(some, self._turn)
+        wait(self._futures)
+        self._turn.end()
+
+    def help(self) -> None:
+        """Computes what nobody has begun with; another thread's part of it."""
+        with Turn() as turn:
+            together = 1  # One alone at first: somebody has nothing to do until it is there.
+            while some := self._claimed(together):
+                _compute(some, turn)
+                together = min(2 * together, _TOGETHER)
+
+    def _claimed(self, count: int) -> list[Waiting]:
+        found: list[Waiting] = []
+        while len(found) < count:
+            try:
+                found.append(self._waiting.popleft())
+            except IndexError:
+                break
+        return found
+
+    def __len__(self) -> int:
+        return len(self._futures)
+
+    @overload
+    def __getitem__(self, place: int) -> pa.Table: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[pa.Table]: ...
+    def __getitem__(self, place: int | slice) -> pa.Table | list[pa.Table]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        wanted = self._futures[place]
+        while not wanted.done() and (some := self._claimed(1)):
+            _compute(some, self._turn)
+        try:
+            return wanted.result()
+        except Exception as error:
+            raise FrameFailed(place, error) from error
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        return (self[place] for place in range(len(self)))
+
+    def __enter__(self) -> Tables:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        for _, future in self._claimed(len(self)):  # Nobody wants these any more.
+            future.set_exception(CancelledError())
+        self.wait()
 
 
-def _quickly(asked: Sequence[Asked]) -> list[pa.Table | None]:
-    """The rows of those that are small, by as many threads as there are cores."""
-    if len(asked) == 1:
-        return _in_turn(asked)
-    parts = [asked[place::_CORES] for place in range(min(_CORES, len(asked)))]
-    found: list[pa.Table | None] = [None] * len(asked)
-    for place, tables in enumerate(_small.map(_in_turn, parts)):
-        found[place::_CORES] = tables
-    return found
+def begin(asked: Sequence[Asked]) -> Tables:
+    """Begins to compute the rows of each: small ones by threads of the driver, the others by Spark, a job for each."""
+    tables = Tables(asked)
+    for _ in range(min(_HELPERS, len(asked) - 1)):
+        _small.submit(tables.help)
+    return tables
 
 
-def _in_turn(asked: Sequence[Asked]) -> list[pa.Table | None]:
-    with Turn() as turn:
-        return [each.quickly(turn) for each in asked]
+def collect(asked: Sequence[Asked]) -> list[pa.Table]:
+    """The rows of each. Raises FrameFailed for the first that fails, after all have ended."""
+    tables = begin(asked)
+    tables.wait()
+    return list(tables)
 
 
-def _by_spark(index: int, asked: Asked) -> pa.Table:
+def _compute(some: Sequence[Waiting], turn: Turn) -> None:
+    """Gives the small ones their rows, and the others to Spark."""
+    given: set[Future[pa.Table]] = set()
     try:
-        return asked.frame.toArrow()
-    except Exception as error:
-        raise FrameFailed(index, error) from error
+        tables = quickly([asked for asked, _ in some], turn)
+        for (asked, future), table in zip(some, tables, strict=True):
+            if table is None:
+                _jobs.submit(_by_spark, asked, future)
+            else:
+                future.set_result(table)
+            given.add(future)
+    except BaseException as error:
+        for future in {future for _, future in some} - given:  # Or whoever waits for them would wait for ever.
+            future.set_exception(error)
+        raise
+
+
+def _by_spark(asked: Asked, future: Future[pa.Table]) -> None:
+    try:
+        future.set_result(asked.frame.toArrow())
+    except BaseException as error:
+        future.set_exception(error)

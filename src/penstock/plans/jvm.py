@@ -118,7 +118,7 @@ class Catalyst:
     def _frame(self, dataset: Java, schema: StructType | None = None) -> DataFrame:
         found = DataFrame(dataset, self._spark)
         if schema is not None:
-            found._schema = schema  # Where PySpark itself keeps it.
+            vars(found)["schema"] = schema  # Where PySpark itself keeps it, once it has asked.
         return found
 
     def nodes(self, plan: Java) -> Iterator[Java]:
@@ -181,9 +181,26 @@ class Catalyst:
         return self.is_same(one.head(), other.head()) and self.is_same(one.last(), other.last())
 
     def put_rows(self, partition: Java, rows: Java) -> None:
-        """Exchanges the rows at the bottom of an RDD whose one partition gathers those of the driver."""
-        given = self._rows_partition(0, 0, rows, self._any_class)
-        getattr(partition, "parents_$eq")(self.nil.prepended(given))
+        """Exchanges what is at the bottom of an RDD whose one partition gathers the rows of the driver."""
+        getattr(partition, "parents_$eq")(rows)
+
+    def rows_partitions(self, rows: Java) -> Java:
+        """Rows of the driver as `put_rows` takes them."""
+        return self.nil.prepended(self._rows_partition(0, 0, rows, self._any_class))
+
+    def one_after_the_other(self, rdds: Sequence[Java], mark: bytes, source: Java) -> tuple[Java, Java]:
+        """RDDs of bytes as one with one partition, and that: the elements of each, then the mark.
+
+        Each of the RDDs has one partition, and reads this `source` instead.
+        """
+        context = self._spark.sparkContext._jsc.sc()
+        bytes_tag = companion(self.jvm.scala.reflect, "ClassTag").apply(self.jvm.java.lang.Class.forName("[B"))
+        marks = context.parallelize(self.seq([mark]), 1, bytes_tag)
+        united = context.union(self.seq(each for rdd in rdds for each in (rdd, marks)), bytes_tag)
+        for part in list(united.partitions())[::2]:
+            getattr(part, "parentPartition_$eq")(source)
+        found = self.jvm.org.apache.spark.rdd.CoalescedRDD(united, 1, self.none, bytes_tag)
+        return found, found.partitions()[0]
 
     @cached_property
     def _rows_partition(self) -> Java:

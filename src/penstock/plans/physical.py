@@ -8,7 +8,7 @@ its bottom are exchanged, and it runs right here (`task`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,8 +18,6 @@ from penstock.plans.rows import LocalRows, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-    from penstock.plans.task import Turn
 
 _FORGETFUL = frozenset(
     {
@@ -58,33 +56,34 @@ _BLIND = frozenset(
 
 
 class PhysicalPlan:
-    """The physical plan of one view over one input. Any thread may run it; one does at a time."""
+    """The physical plan of one view over one input, once it is ready. See `together` for who runs it."""
 
     def __init__(self, maker: Catalyst, schema: StructType) -> None:
-        self._maker = maker
+        self.maker = maker
         self._schema = arrow_schema(schema)
-        self._lock = threading.Lock()
-        self._rdd: Java = None
-        self._partition: Java = None
+        self.lock = threading.Lock()
+        """Held by whoever runs it: one does at a time."""
+        self.rdd: Java = None
+        self.partition: Java = None
         self._is_possible = True
 
-    def run(self, rows: LocalRows, turn: Turn, plan: Callable[[], Java]) -> pa.Table | None:
-        """The result over these rows; None where this plan has to be planned. `plan` gives the analyzed one."""
-        with self._lock:
+    def is_ready(self, rows: LocalRows, plan: Callable[[], Java]) -> bool:
+        """Whether it can run over these rows; False where it has to be planned. `plan` gives the analyzed one."""
+        with self.lock:
             # Of one row, or none, the optimizer knows too much: what it leaves out then would be missing later.
-            if self._rdd is None and self._is_possible and rows.count > 1:
+            if self.rdd is None and self._is_possible and rows.count > 1:
                 self._is_possible = False  # Also where preparing fails: it will again.
                 self._is_possible = self._prepare(rows, plan())
-            if self._rdd is None:
-                return None
-            self._maker.put_rows(self._partition, rows.data)
-            messages = turn.task(self._maker.tasks).run(self._rdd, self._partition)
+            return self.rdd is not None
+
+    def table(self, messages: Sequence[bytes]) -> pa.Table:
+        """What it gave, as Arrow."""
         batches = [pa.ipc.read_record_batch(pa.py_buffer(each), self._schema) for each in messages]
         return pa.Table.from_batches(batches, self._schema)
 
     def _prepare(self, rows: LocalRows, plan: Java) -> bool:
         """Plans it. False if something in it would remember these rows, or how many there are."""
-        maker = self._maker
+        maker = self.maker
         if not all(simple_name(node) in _BLIND for node in maker.nodes(plan)):
             return False
         dataset = maker.quick_dataset(plan)
@@ -105,5 +104,5 @@ class PhysicalPlan:
             partitions = rdd.partitions()
         if len(partitions) != 1 or simple_name(partitions[0]) != "CoalescedRDDPartition":
             return False
-        self._rdd, self._partition = rdd, partitions[0]
+        self.rdd, self.partition = rdd, partitions[0]
         return True

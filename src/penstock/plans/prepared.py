@@ -7,7 +7,7 @@ takes the plan that was built over stand-ins and replaces only its leaves.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from penstock.plans.jvm import Java, analyzed, catalyst, simple_name
 from penstock.plans.physical import PhysicalPlan
-from penstock.plans.rows import local_rows
+from penstock.plans.rows import LocalRows, local_rows
 from penstock.plans.stand_in import mark_of
+from penstock.plans.together import run_together
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,8 +80,8 @@ class Prepared:
         """The same, to be computed when its turn comes; see `collect`."""
         return Asked(self, frames, in_one_task=in_one_task)
 
-    def quickly_over(self, frames: Mapping[str, DataFrame], turn: Turn) -> pa.Table | None:
-        """The rows, computed without planning; None where that cannot be."""
+    def ready_over(self, frames: Mapping[str, DataFrame]) -> tuple[PhysicalPlan, LocalRows] | None:
+        """A plan that runs without planning, and the rows it runs over; None where that cannot be."""
         if not self.is_swapped or len(self._leaves) != 1:
             return None
         [(leaf, name)] = self._leaves
@@ -92,7 +93,7 @@ class Prepared:
             found = self._maker.in_one_task(leaf.copy(leaf.output(), rows.data, False, self._maker.none))
             return analyzed(self._maker.frame(self._maker.replaced(self._plan, [(leaf, found)]), self._schema))
 
-        return self._physical.run(rows, turn, plan)
+        return (self._physical, rows) if self._physical.is_ready(rows, plan) else None
 
     def _put_in(self, leaf: Java, plan: Java) -> Java:
         """What replaces the leaf: the plan's rows under the ids of the leaf's attributes."""
@@ -134,13 +135,37 @@ class Asked:
         """For Spark to plan and run."""
         return self._prepared.over(self._frames, in_one_task=self._in_one_task)
 
-    def quickly(self, turn: Turn) -> pa.Table | None:
-        """The rows, computed right here; None if that cannot be, or fails: Spark then says how."""
+    def ready(self) -> tuple[PhysicalPlan, LocalRows] | None:
+        """What can be computed without planning; None if that cannot be, or fails: Spark then says how."""
         try:
-            return self._prepared.quickly_over(self._frames, turn)
+            return self._prepared.ready_over(self._frames)
         except Exception as error:
-            _log.debug("a small plan failed without the scheduler: %s", error)
+            _log.debug("a small plan could not be prepared: %s", error)
             return None
+
+
+def quickly(asked: Sequence[Asked], turn: Turn) -> list[pa.Table | None]:
+    """The rows of each, computed right here; None where that cannot be, or fails: Spark then says how."""
+    found: list[pa.Table | None] = [None] * len(asked)
+    by_rows: dict[int, list[tuple[int, PhysicalPlan, LocalRows]]] = {}
+    for place, each in enumerate(asked):
+        ready = each.ready()
+        if ready is not None:
+            by_rows.setdefault(id(ready[1]), []).append((place, *ready))
+    for group in by_rows.values():
+        for place, table in zip([place for place, *_ in group], _run([each[1:] for each in group], turn), strict=True):
+            found[place] = table
+    return found
+
+
+def _run(ready: Sequence[tuple[PhysicalPlan, LocalRows]], turn: Turn) -> list[pa.Table | None]:
+    """All by one call; if that fails, one after the other, to see which of them it is."""
+    [*plans], [rows, *_] = zip(*ready, strict=True)
+    try:
+        return [*run_together(plans, rows, turn)]
+    except Exception as error:
+        _log.debug("a small plan failed without the scheduler: %s", error)
+        return [None] if len(ready) == 1 else [table for each in ready for table in _run([each], turn)]
 
 
 def _fits(given: DataType, wanted: DataType) -> bool:

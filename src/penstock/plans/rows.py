@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.plans.jvm import Java, catalyst
+from penstock.plans.jvm import Catalyst, Java, catalyst
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +35,7 @@ def from_arrow(spark: SparkSession, table: pa.Table, schema: StructType) -> Data
     message = _one_batch(table).serialize().to_pybytes()
     maker = catalyst(spark)
     frame = maker.local_frame(message, schema)
-    vars(frame)[_ROWS] = LocalRows(maker.rows_of(frame), table.num_rows)
+    vars(frame)[_ROWS] = LocalRows(maker, maker.rows_of(frame), table.num_rows)
     return frame
 
 
@@ -43,8 +43,14 @@ def from_arrow(spark: SparkSession, table: pa.Table, schema: StructType) -> Data
 class LocalRows:
     """Rows in the driver, as Spark has them there."""
 
+    maker: Catalyst
     data: Java
     count: int
+
+    @cached_property
+    def partitions(self) -> Java:
+        """The same, as plans that are ready take them: made once for all."""
+        return self.maker.rows_partitions(self.data)
 
 
 def local_rows(frame: DataFrame) -> LocalRows | None:

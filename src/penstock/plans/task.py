@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import struct
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,12 +43,13 @@ class Tasks:
         self._nothing = maker.partial_function([])
         self.none = maker.none
         self.contexts = companion(spark, "TaskContext")
-        self.writer = spark.api.python.PythonRDD
+        self.write = spark.api.python.PythonRDD.writeIteratorToStream
         # What SQLExecution does for every query: a task finds the session's settings in its properties.
         self._properties = maker.jvm.java.util.Properties()
         for name, value in settings.items():
             self._properties.setProperty(name, value)
         # py4j would bring an answer of more than 8 KB over in pieces, and wait 40 ms for the last of them.
+        self._of_thread = threading.local()
         self._folder = tempfile.TemporaryDirectory(
             prefix="penstock-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None, ignore_cleanup_errors=True
         )
@@ -59,37 +61,65 @@ class Tasks:
         context = self._context(
             0, 0, 0, attempt, 0, 1, memory, self._properties, None, self._metrics, None, self._nothing
         )
-        path = Path(self._folder.name, str(attempt))
-        return Task(self, context, memory, self._data(self._file(str(path))), path)
+        return Task(self, context, memory)
+
+    def forget_answers(self) -> None:
+        """This thread's tasks answer by another file from now on."""
+        self._of_thread.answers = None
+
+    def answers(self) -> Answers:
+        """The file that this thread's tasks answer by."""
+        found: Answers | None = getattr(self._of_thread, "answers", None)
+        if found is None:
+            path = Path(self._folder.name, str(threading.get_ident()))
+            out = self._data(self._file(str(path), True))
+            found = self._of_thread.answers = Answers(out, path)
+        return found
+
+
+class Answers:
+    """A file in memory that Java appends to, and that is emptied when it is read: made once for each thread."""
+
+    def __init__(self, out: Java, path: Path) -> None:
+        self.out = out
+        self._file = path.open("r+b")
+        path.unlink()
+
+    def taken(self) -> bytes:
+        """What was written since the last time."""
+        found = self._file.read()
+        self._file.seek(0)
+        self._file.truncate()
+        return found
 
 
 class Task:
     """Runs the one partition of RDDs of bytes, one after the other, until its `end`."""
 
-    def __init__(self, tasks: Tasks, context: Java, memory: Java, out: Java, path: Path) -> None:
+    def __init__(self, tasks: Tasks, context: Java, memory: Java) -> None:
         self._tasks = tasks
         self._context = context
         self._memory = memory
-        self._out = out
-        self._answers = path.open("rb")
-        path.unlink()
 
     def run(self, rdd: Java, partition: Java) -> list[bytes]:
         """All elements of the partition. Raises whatever the plan raises."""
+        answers = self._tasks.answers()
         try:
             with self._as_task():
-                self._tasks.writer.writeIteratorToStream(rdd.iterator(partition, self._context), self._out)
-        finally:
-            answer = self._answers.read()  # Also of a plan that failed half way: the next one begins behind it.
-        return _framed(answer)
+                self._tasks.write(rdd.iterator(partition, self._context), answers.out)
+        except Exception:
+            answers.taken()  # Of a plan that failed half way: the next one begins anew.
+            raise
+        except BaseException:
+            self._tasks.forget_answers()  # Interrupted: Java may still be writing, and this thread's next plan reads.
+            raise
+        return _framed(answers.taken())
 
     def end(self) -> None:
         """Gives back all that it took."""
         with self._as_task():
             self._context.markTaskCompleted(self._tasks.none)
         self._memory.cleanUpAllAllocatedMemory()
-        self._out.close()
-        self._answers.close()
 
     @contextmanager
     def _as_task(self) -> Iterator[None]:
@@ -111,8 +141,13 @@ class Turn:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._task is not None:
-            self._task.end()
+        self.end()
+
+    def end(self) -> None:
+        """Ends the task, if there was one. What comes after it is another turn."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.end()
 
     def task(self, tasks: Tasks) -> Task:
         """The task of this turn."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import ValueUnfit
+from penstock.errors import KeptRowUnfit, ValueUnfit
 from penstock.events.schema import parse_ddl
 from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
 from penstock.upkeep.changelog import changelog_rows
@@ -22,6 +22,7 @@ from penstock.upkeep.kept_rows import KeptChange
 from penstock.views.catalog import Catalog, Counters, Generation
 from penstock.views.fence import Fence
 from penstock.views.outbox import enqueue
+from penstock.views.values import is_window
 
 if TYPE_CHECKING:
     from penstock.upkeep.compiled import CompiledView
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 ORDERED_ROWS = 10_000
-"""From so many kept rows on it pays to write them in order."""
+"""From so many kept rows on it pays to put them in order before they are written."""
 
 
 @dataclass(frozen=True)
@@ -127,19 +128,23 @@ class RowsUnfit(Exception):
 
 
 def write_kept(tx: Transaction, change: KeptChange) -> None:
-    """Adds to the rows kept for later redos, and takes away what an upstream view no longer has."""
-    if change.gone is not None and len(change.gone):
-        tx.delete(change.table, KEY, change.gone)
-    if change.added.num_rows:
-        tx.upsert(change.table, in_order(change.added, change.table.primary))
+    """Adds to the rows kept for later redos, and takes away what an upstream view no longer has.
+
+    KeptRowUnfit if the database cannot hold one: left out, it would be missing from every redo to come.
+    """
+    if change.gone is not None and len(change.gone.values):
+        tx.delete_where(change.table, change.gone)
+    refused = tx.upsert(change.table, in_order(change.added, change.table.primary)) if change.added.num_rows else []
+    if refused:
+        raise KeptRowUnfit(change.table.name, refused[0].column, refused[0].reason)
 
 
 def in_order(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Many rows in the order in which they are stored: the table then grows page by page, not all over."""
-    if rows.num_rows < ORDERED_ROWS:
-        return rows
+    """Rows in the order in which they are stored: the table is then written page by page, not all over."""
     if list(columns) == [KEY]:
         return rows.take(pa.array(_nearly_sorted(one_array(rows.column(KEY)))))
+    if rows.num_rows < ORDERED_ROWS:
+        return rows
     return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns]))
 
 
@@ -157,27 +162,20 @@ def dead_topic(pipeline: str, view: str) -> str:
 def corrected_rows(view: CompiledView, changes: Changes, closed_us: int | None) -> int:
     """How many rows change although their window was closed before the step."""
     window = next((each.name for each in view.shape.columns if is_window(each.type)), None)
-    if closed_us is None or window is None or not changes.before.num_rows + changes.after.num_rows:
+    if closed_us is None or window is None:
         return 0
-    keys = pc.unique(
-        pa.concat_arrays(
-            [
-                one_array(side.column(KEY)).filter(_ended(side, window, closed_us))
-                for side in (changes.before, changes.after)
-            ]
-        )
-    )
-    return len(keys)
-
-
-def is_window(kind: pa.DataType) -> bool:
-    """Whether a column is a time window."""
-    return pa.types.is_struct(kind) and [kind.field(n).name for n in range(kind.num_fields)] == ["start", "end"]
+    ended = _ended(changes.after, window, closed_us)
+    if changes.before.num_rows and (window not in view.shape.key or len(changes.gone)):
+        before = one_array(changes.before.column(KEY)).filter(_ended(changes.before, window, closed_us))
+        return len(pc.unique(pa.concat_arrays([one_array(changes.after.column(KEY)).filter(ended), before])))
+    return int(pc.sum(ended).as_py() or 0)  # Each row once; the window of one that stays is what it was.
 
 
 def _ended(rows: pa.Table, window: str, moment_us: int) -> pa.Array:
+    """Whether the window of each row ended by that moment."""
     ends = one_array(rows.column(window)).field("end").view(pa.int64())
-    return pc.fill_null(pc.less_equal(ends, pa.scalar(moment_us, pa.int64())), False)
+    ended = pc.less_equal(ends, pa.scalar(moment_us, pa.int64()))
+    return pc.fill_null(ended, False) if ended.null_count else ended
 
 
 def _dead(view: CompiledView, changes: Changes, refused: Sequence[Unfit]) -> pa.Table:

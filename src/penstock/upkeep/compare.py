@@ -81,7 +81,7 @@ def compare(
     """
     assert expected.schema.equals(found.schema), f"{expected.schema}\n{found.schema}"
     columns = [name for name in expected.schema.names if name != KEY]
-    hashes = [key_hashes(side, columns) for side in (expected, found)]
+    hashes = [key_hashes(side, columns, remembers=False) for side in (expected, found)]
     if key is None and _same_multiset(*hashes):
         return Comparison(found.num_rows, found.num_rows, 0, 0, 0)
     keys = [_keys(side, key, columns) for side in (expected, found)]
@@ -135,7 +135,7 @@ class _Pairs:
         for name in self._columns:
             scale = None if scales is None else scales[name]
             sides = [pa.table({name: side.column(name)}) for side in self._sides]
-            unlike = pc.not_equal(*(key_hashes(side, [name]) for side in sides))
+            unlike = pc.not_equal(*(key_hashes(side, [name], remembers=False) for side in sides))
             places = np.flatnonzero(unlike.to_numpy(zero_copy_only=False))
             ones, others = (side.column(name).take(pa.array(places)).to_pylist() for side in sides)
             for place, one, other in zip(places.tolist(), ones, others, strict=True):
@@ -151,7 +151,7 @@ class _Pairs:
 def _keys(table: pa.Table, key: Sequence[str] | None, columns: Sequence[str]) -> pa.Array:
     if KEY in table.schema.names:
         return one_array(table.column(KEY))
-    return key_hashes(table, key) if key is not None else _numbered(key_hashes(table, columns))
+    return key_hashes(table, key) if key is not None else _numbered(key_hashes(table, columns, remembers=False))
 
 
 def _numbered(hashes: pa.Array) -> pa.Array:

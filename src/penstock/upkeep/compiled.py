@@ -35,12 +35,14 @@ from penstock.upkeep.fold_rows import DELETED, ORDER, FoldRows, FoldRowsOfViews
 from penstock.upkeep.groups import Groups, common_kinds
 from penstock.upkeep.inputs import Input, TopicInput, ViewInput
 from penstock.upkeep.kept_rows import KeptRows
+from penstock.upkeep.kept_windows import PLACE, KeptWindows
 from penstock.upkeep.merge import RULES
 from penstock.upkeep.redo import RedoGroups, RedoWindows
 from penstock.upkeep.shape import Shape
 from penstock.upkeep.states import finished_schema
 from penstock.upkeep.step import Keeper
 from penstock.upkeep.whole import Whole
+from penstock.views.keys import KEY_FORMAT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +69,7 @@ class CompiledView:
     """What readers see, as Spark names it."""
     keeper: Keeper
     inputs: Mapping[str, Input]
-    kept: tuple[KeptRows, ...]
+    kept: tuple[KeptRows | KeptWindows, ...]
     frame: DataFrame
     """The user's function over stand-ins."""
     stand_ins: Mapping[str, DataFrame]
@@ -164,7 +166,7 @@ class _Compiler:
         return CompiledView(
             view.spec,
             view.keeping,
-            _digest([view.analysis.fingerprint, *versions, *lateness]),
+            _digest([view.analysis.fingerprint, *versions, *lateness, f"keys {KEY_FORMAT}"]),
             keeper.shape if not isinstance(keeper, RedoWindows | RedoGroups) else keeper.whole.shape,
             view.schema,
             keeper,
@@ -265,7 +267,10 @@ class _View:
 
     def keeper(
         self,
-    ) -> tuple[FoldGroups | FoldRows | FoldRowsOfViews | RedoWindows | RedoGroups | Whole, tuple[KeptRows, ...]]:
+    ) -> tuple[
+        FoldGroups | FoldRows | FoldRowsOfViews | RedoWindows | RedoGroups | Whole,
+        tuple[KeptRows, ...] | tuple[KeptWindows, ...],
+    ]:
         if self.keeping.fold is not None and self.keeping.how == "fold":
             return (self._fold_rows() if self.keeping.fold.kind == "rows" else self._fold_groups()), ()
         if self.keeping.redo is not None and self.keeping.how == "redo":
@@ -305,11 +310,16 @@ class _View:
         prepared = self._prepared(partial(surgery.with_counts, sums=sums) if fold.undo else None)
         return FoldGroups(self._shape(pa.schema([*states, *counts])), prepared, self.inputs, rules, sums, fold.undo)
 
-    def _redo_windows(self) -> tuple[RedoWindows, tuple[KeptRows, ...]]:
+    def _redo_windows(self) -> tuple[RedoWindows, tuple[KeptWindows, ...]]:
         redo = self.keeping.redo
         assert redo is not None
         assert redo.window is not None
-        kept = {name: self._kept_rows(name, each, "window", redo.times.get(name)) for name, each in self.inputs.items()}
+        assert redo.window_us is not None
+        kept = {
+            name: self._kept_windows(each, redo.times[name], redo.window_us)
+            for name, each in self.inputs.items()
+            if isinstance(each, TopicInput)
+        }
         kind = self.columns.field(redo.window).type
         whole = Whole(self._shape(has_group=True), self._prepared(), self.inputs, Groups((redo.window,), (kind,)))
         windows = tuple(
@@ -335,15 +345,22 @@ class _View:
         output = [self.columns.field(each).type for each in redo.output] if redo.output is not None else None
         common = common_kinds([*kinds.values(), *([output] if output is not None else [])])
         groups = {name: Groups(each, common) for name, each in columns.items()}
-        kept = {name: self._kept_rows(name, each, "group", _time_of(each)) for name, each in self.inputs.items()}
+        kept = {name: self._kept_rows(name, each) for name, each in self.inputs.items()}
         own = Groups(tuple(redo.output), common) if redo.output is not None else None
         whole = Whole(self._shape(has_group=own is not None), self._prepared(), self.inputs, own)
         return RedoGroups(whole, groups, named, kept, self.spec.horizon), tuple(kept.values())
 
-    def _kept_rows(self, name: str, each: Input, by: str, time: str | None) -> KeptRows:
+    def _kept_rows(self, name: str, each: Input) -> KeptRows:
         schema = arrow_schema(each.schema)
         columns = pa.schema([schema.field(column) for column in each.needed])
-        return KeptRows(f"{self.spec.name}__{name}", columns, time, by, isinstance(each, ViewInput))
+        time = each.event_time if isinstance(each, TopicInput) else None
+        return KeptRows(f"{self.spec.name}__{name}", columns, time, isinstance(each, ViewInput))
+
+    def _kept_windows(self, each: TopicInput, time: str, window_us: tuple[int, int, int]) -> KeptWindows:
+        _, slide, offset = window_us
+        used = {*each.needed, *self.analysis.needed.get(each.name, ()), time, *PLACE}
+        columns = pa.schema([column for column in arrow_schema(each.schema) if column.name in used])
+        return KeptWindows(f"{self.spec.name}__{each.name}", columns, time, slide, offset)
 
 
 def nullable(schema: StructType) -> StructType:
@@ -363,10 +380,6 @@ def _window_of(build: partial[DataFrame], number: int, frames: Mapping[str, Data
 
 def _of_one(change: Callable[[DataFrame], DataFrame], name: str, frames: Mapping[str, DataFrame]) -> DataFrame:
     return change(frames[name])
-
-
-def _time_of(each: Input) -> str | None:
-    return each.event_time if isinstance(each, TopicInput) else None
 
 
 def _digest(parts: Sequence[str]) -> str:

@@ -59,7 +59,7 @@ class FoldGroups:
         return [self.prepared.ask(new_frames(self.inputs, step), in_one_task=step.in_one_task)]
 
     def _changes(self, step: Step, new: pa.Table, gone: pa.Table | None) -> Changes:
-        keys = key_hashes(new, self.shape.key)
+        keys = new_keys = key_hashes(new, self.shape.key)
         names = new.select(list(self.shape.key))
         if gone is not None:
             gone_keys = key_hashes(gone, self.shape.key)
@@ -73,7 +73,7 @@ class FoldGroups:
         if gone is None:
             merged = merge_rows(old, states, self.columns)
             return Changes(before, self._rows(names, keys, merged))
-        added = align(states.append_column(KEY, key_hashes(new, self.shape.key)), keys)
+        added = align(states.append_column(KEY, new_keys), keys)
         taken = align(self._states(gone).append_column(KEY, gone_keys), keys)
         merged, is_gone = unmerge_rows(
             merge_rows(old, added, self.columns), taken, self.columns, {name: COUNT.format(name) for name in self.sums}

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
-from penstock.plans.rows import arrow_schema, from_arrow
+from penstock.plans.rows import BYTES_MAX, arrow_schema, from_arrow
 from penstock.upkeep.changes import Changes
 from penstock.upkeep.shape import Shape
 from penstock.upkeep.slices import Late, with_all_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql import DataFrame, SparkSession
 
     from penstock.upkeep.step import Step
 
@@ -52,7 +52,7 @@ class TopicInput:
 
     def frame(self, step: Step, rows: pa.Table) -> DataFrame:
         """Rows that were kept, as the view's function expects them."""
-        return from_arrow(step.spark, _with_all_columns(rows, self.schema), self.schema)
+        return _frame(step.spark, rows, self.schema)
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,23 @@ class ViewInput:
 
     def frame(self, step: Step, rows: pa.Table) -> DataFrame:
         """Rows of the view as the function of another expects them."""
-        return from_arrow(step.spark, _with_all_columns(rows, self.schema), self.schema)
+        return _frame(step.spark, rows, self.schema)
 
 
 Input = TopicInput | ViewInput
 Inputs = Mapping[str, Input]
 
 
-def _with_all_columns(rows: pa.Table, schema: StructType) -> pa.Table:
-    """The columns of `schema`: NULL where the rows have none of that name."""
+def _frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+    """Rows with the columns of `schema`: NULL where they have none of that name."""
+    if rows.nbytes > BYTES_MAX:  # Columns of NULLs would have to be carried over as well.
+        there = StructType([each for each in schema if each.name in rows.schema.names])
+        return with_all_columns(from_arrow(spark, with_columns(rows, there), there), schema)
+    return from_arrow(spark, with_columns(rows, schema), schema)
+
+
+def with_columns(rows: pa.Table, schema: StructType) -> pa.Table:
+    """The same as Arrow."""
     return pa.table(
         {
             each.name: rows.column(each.name).cast(each.type)

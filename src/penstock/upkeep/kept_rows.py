@@ -1,14 +1,15 @@
-"""The rows of an input that a redo may need again, kept beside the view and indexed by what is redone.
+"""The rows of an input that a redo may need again, kept beside the view and indexed by their group.
 
 A log is ordered by arrival. A late event touches an old window or an old group, whose other events are anywhere in it;
-so those columns that the view needs are kept a second time, by window time or by group, in the same transactions as
-the view. A step then costs what it touches, on a long log as on a short one.
+so those columns that the view needs are kept a second time, by group or by window (`kept_windows`), in the same
+transactions as the view. A step then costs what it touches, on a long log as on a short one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from penstock.log.definition import OWN_COLUMNS
 from penstock.upkeep.changes import GROUP, KEY, one_array, with_column
 from penstock.views.catalog import Layers
-from penstock.views.tables import StoredTable, table_name
+from penstock.views.tables import In, StoredTable, table_name
 
 TIME = "_time"
 """The moment that decides the window of a row, in microseconds; of a row without one, the least there is."""
@@ -31,13 +32,15 @@ class KeptChange:
 
     table: StoredTable
     added: pa.Table
-    gone: pa.Array | None = None
-    """Keys of rows of an upstream view that are no longer so."""
+    gone: In | None = None
+    """What goes first: rows of an upstream view that are no longer so, or pieces that are written anew."""
 
 
 @dataclass(frozen=True)
 class KeptRows:
     """The kept rows of one input of one view. They belong to a generation and vanish with it."""
+
+    purpose: ClassVar[str] = "kept"
 
     name: str
     """Of the table, without the generation."""
@@ -45,8 +48,6 @@ class KeptRows:
     """The columns that the view needs, without the log's own."""
     time: str | None
     """The column that says when: the event time or the arrival; None where the input has no time."""
-    by: str
-    """"window": found by time. "group": found by group."""
     is_view: bool = False
     """Rows of a view may change and go; those of a topic are there for ever."""
 
@@ -57,22 +58,18 @@ class KeptRows:
         if self.is_view:
             own = [pa.field(GROUP, pa.binary(16)), pa.field(KEY, pa.binary(16))]
             return StoredTable(name, pa.schema([*own, *fields]), (GROUP, KEY), ((KEY,),), beneath)
-        own = [pa.field(TIME, pa.int64()), *map(pa.field, OWN_COLUMNS, OWN_TYPES)]
-        if self.by == "window":
-            return StoredTable(name, pa.schema([*own, *fields]), (TIME, "_partition", "_offset"), (), beneath)
-        own = [pa.field(GROUP, pa.binary(16)), *own]
+        own = [pa.field(GROUP, pa.binary(16)), pa.field(TIME, pa.int64()), *map(pa.field, OWN_COLUMNS, OWN_TYPES)]
         primary = (GROUP, TIME, "_partition", "_offset")
         return StoredTable(name, pa.schema([*own, *fields]), primary, (), beneath)
 
-    def rows(self, layers: Layers, table: pa.Table, groups: pa.Array | None = None) -> pa.Table:
+    def rows(self, layers: Layers, table: pa.Table, groups: pa.Array) -> pa.Table:
         """Records of the input as they are kept."""
         schema = self.table(layers).schema
         # A group that the rows of a view carry is the one they were computed from, not the one they are read by.
         kept = table.select([name for name in schema.names if name in table.schema.names and name != GROUP])
         if not self.is_view:
             kept = with_column(kept, TIME, times_of(table, self.time))
-        if groups is not None:
-            kept = with_column(kept, GROUP, groups)
+        kept = with_column(kept, GROUP, groups)
         return kept.select(schema.names).cast(schema)  # What is never NULL upstream may be so in what was read back.
 
 

@@ -20,6 +20,7 @@ from penstock.upkeep.changes import GROUP, KEY, Changes, difference, is_among, o
 from penstock.upkeep.groups import Groups
 from penstock.upkeep.inputs import Inputs, TopicInput, ViewInput
 from penstock.upkeep.kept_rows import NO_TIME, TIME, KeptChange, KeptRows, joined_ranges, times_of
+from penstock.upkeep.kept_windows import KeptWindows
 from penstock.upkeep.step import Advance, Step, Work
 from penstock.upkeep.whole import Whole
 from penstock.views.store import Both, In, Ranges
@@ -37,7 +38,7 @@ class RedoWindows:
     whole: Whole
     windows: tuple[Prepared, ...]
     """The windows that rows fall into, one for each aggregation of the plan."""
-    kept: Mapping[str, KeptRows]
+    kept: Mapping[str, KeptWindows]
 
     def advance(self, step: Step) -> Advance:
         """See `Keeper`."""
@@ -50,17 +51,15 @@ class RedoWindows:
             self._keep(step)
             return Changes.none(shape.table(step.layers).schema)
         ranges = _ranges_of(touched)
-        frames = {
-            name: each.frame(step, self._rows(step, name, each, ranges))
-            for name, each in inputs.items()
-            if isinstance(each, TopicInput)
-        }
+        topics = {name: each for name, each in inputs.items() if isinstance(each, TopicInput)}
+        pieces = {name: self._pieces(step, name, ranges) for name in topics}
+        frames = {name: each.frame(step, self._rows(step, name, pieces[name], ranges)) for name, each in topics.items()}
         [result] = yield [self.whole.prepared.ask(frames)]
         groups = self._groups(touched)
         new = self.whole.rows(result)
         new = new.filter(is_among(one_array(new.column(GROUP)), groups))
         old = step.stored(shape.table(step.layers), In(GROUP, groups))
-        self._keep(step)
+        self._keep(step, pieces)
         return difference(old, new)
 
     def _groups(self, touched: pa.StructArray) -> pa.Array:
@@ -70,28 +69,30 @@ class RedoWindows:
         is_whole = pa.types.is_struct(own.kinds[0])
         return own.of(pa.table({own.columns[0]: touched if is_whole else touched.field("start")}))
 
-    def _rows(self, step: Step, name: str, each: TopicInput, ranges: list[tuple[int, int]]) -> pa.Table:
+    def _pieces(self, step: Step, name: str, ranges: list[tuple[int, int]]) -> pa.Table:
+        """What is kept of one topic in the touched windows."""
+        kept = self.kept[name]
+        return step.stored(kept.table(step.layers), kept.pieces_in(ranges))
+
+    def _rows(self, step: Step, name: str, pieces: pa.Table, ranges: list[tuple[int, int]]) -> pa.Table:
         """All rows of one topic in the touched windows: those kept, and those of the slice."""
         kept = self.kept[name]
-        new = kept.rows(step.layers, each.new_rows(step))
-        old = step.stored(kept.table(step.layers), Ranges(TIME, ranges))
-        return pa.concat_tables([old, new.filter(_inside(one_array(new.column(TIME)), ranges))])
+        rows = pa.concat_tables([kept.rows(pieces), self._new(step, name)])
+        return rows.filter(_inside(kept.times(rows), ranges))
 
-    def _keep(self, step: Step) -> None:
-        step.kept += [
-            self._kept_change(step, name, each.new_rows(step))
-            for name, each in self.whole.inputs.items()
-            if isinstance(each, TopicInput)
-        ]
+    def _new(self, step: Step, name: str) -> pa.Table:
+        each = self.whole.inputs[name]
+        assert isinstance(each, TopicInput)
+        return self.kept[name].chosen(each.new_rows(step))
+
+    def _keep(self, step: Step, pieces: Mapping[str, pa.Table] | None = None) -> None:
+        for name, kept in self.kept.items():
+            step.kept.append(kept.change(step.layers, self._new(step, name), (pieces or {}).get(name)))
 
     def keep(self, step: Step, name: str, rows: pa.Table) -> Work[KeptChange]:
         """What has to be added to the kept rows of an input for these records."""
         yield from ()
-        return self._kept_change(step, name, rows)
-
-    def _kept_change(self, step: Step, name: str, rows: pa.Table) -> KeptChange:
-        kept = self.kept[name]
-        return KeptChange(kept.table(step.layers), kept.rows(step.layers, rows))
+        return self.kept[name].change(step.layers, self.kept[name].chosen(rows))
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class RedoGroups:
         gone_groups = yield from self._groups(step, name, each, changes.before)
         added = kept.rows(step.layers, changes.after, groups)
         gone = one_array(changes.before.column(KEY))
-        return _News(added, gone, gone_groups, KeptChange(table, added, gone))
+        return _News(added, gone, gone_groups, KeptChange(table, added, In(KEY, gone)))
 
     def _groups(self, step: Step, name: str, each: TopicInput | ViewInput, rows: pa.Table) -> Work[pa.Array]:
         if name not in self.named or rows.num_rows == 0:

@@ -7,16 +7,19 @@ step that dies leaves nothing behind.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
+from operator import getitem
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from penstock.errors import MergeOverflow, StepFailed, StepOverflow
-from penstock.plans.collect import FrameFailed, collect
+from penstock.plans.collect import FrameFailed, begin
 from penstock.upkeep.changes import Changes
 from penstock.upkeep.kept_rows import KeptChange
 from penstock.upkeep.slices import Slice
@@ -32,8 +35,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Wanted = Sequence["Asked"]
-Work: TypeAlias = Generator[Wanted, list[pa.Table], T]
-"""Yields plans over rows, and is sent what they give: by `finish` at once, or by whoever has something else to do."""
+Work: TypeAlias = Generator[Wanted, Sequence[pa.Table], T]
+"""Yields plans over rows, and is sent what they give: by `finish` at once, or by whoever has something else to do.
+
+Some of it may still be computed then: FrameFailed is raised where a table is taken.
+"""
 Advance = Work[Changes]
 """Returns the changes of a view."""
 
@@ -106,11 +112,7 @@ def finish(work: Work[T]) -> T:
     try:
         wanted = next(work)
         while True:
-            try:
-                tables = collect(wanted)
-            except FrameFailed as failed:
-                wanted = work.throw(failed)
-            else:
+            with begin(wanted) as tables:
                 wanted = work.send(tables)
     except StopIteration as done:
         result: T = done.value
@@ -132,9 +134,9 @@ def run_together(steps: Sequence[tuple[Step, Sequence[CompiledView]]]) -> Work[N
         running = [run for run in running if run.wants()]
         asking = [run for run in running if not run.is_answered_ahead()]
         if asking:
-            tables = iter((yield from _collected(asking)))
-            for run in asking:
-                run.answer = [next(tables) for _ in run.wanted]
+            tables = yield [each for run in asking for each in run.wanted]
+            for run, stop in zip(asking, accumulate(len(run.wanted) for run in asking), strict=True):
+                run.answer = partial(getitem, tables, slice(stop - len(run.wanted), stop))
 
 
 @dataclass
@@ -145,12 +147,13 @@ class _Run:
     view: CompiledView
     keeper: Advance
     wanted: list[Asked] = field(default_factory=list)
-    answer: list[pa.Table] | None = None
+    answer: Callable[[], Sequence[pa.Table]] | None = None
+    """Gives the tables that it wanted, as soon as they are there."""
 
     def wants(self) -> bool:
         """Goes on until the keeper wants rows. False when it is done, and its changes are known."""
         try:
-            self.wanted = list(next(self.keeper) if self.answer is None else self.keeper.send(self.answer))
+            self.wanted = list(next(self.keeper) if self.answer is None else self.keeper.send(self.answer()))
         except StopIteration as finished:
             changes: Changes = finished.value
             unfit = self.step.unfit.get(self.view.name)
@@ -158,6 +161,11 @@ class _Run:
             return False
         except MergeOverflow as overflow:
             raise StepOverflow(self.view.name, self.view.spec.place) from overflow
+        except FrameFailed as failed:
+            cause = failed.__cause__
+            if isinstance(cause, PySparkException) and cause.getCondition() == OVERFLOW:
+                raise StepOverflow(self.view.name, self.view.spec.place) from cause
+            raise StepFailed(self.view.name, self.view.spec.place, reason_of(cause)) from cause
         return True
 
     def is_answered_ahead(self) -> bool:
@@ -165,20 +173,8 @@ class _Run:
         ready = self.step.ready.get(self.view.name) if self.answer is None else None
         if ready is None or ready.exception() is not None:
             return False
-        self.answer = ready.result()
+        self.answer = ready.result
         return True
-
-
-def _collected(runs: Sequence[_Run]) -> Work[list[pa.Table]]:
-    """The rows of all frames. StepFailed names the view whose frame Spark could not compute."""
-    owners = [run.view for run in runs for _ in run.wanted]
-    try:
-        return (yield [each for run in runs for each in run.wanted])
-    except FrameFailed as failed:
-        view, cause = owners[failed.index], failed.__cause__
-        if isinstance(cause, PySparkException) and cause.getCondition() == OVERFLOW:
-            raise StepOverflow(view.name, view.spec.place) from cause
-        raise StepFailed(view.name, view.spec.place, reason_of(cause)) from cause
 
 
 def reason_of(error: BaseException | None) -> str:

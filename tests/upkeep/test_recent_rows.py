@@ -1,0 +1,144 @@
+"""Rows held in memory are those of the database, of one fence, and not too many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.upkeep import recent_rows
+from penstock.upkeep.changes import KEY, Changes
+from penstock.upkeep.recent_rows import RecentRows
+from penstock.views.catalog import Generation
+from penstock.views.fence import Fence
+from penstock.views.keys import key_hashes
+from penstock.views.store import In, Store, StoredTable, Where, open_store
+
+SCHEMA = pa.schema([(KEY, pa.binary(16)), ("name", pa.string()), ("hits", pa.int64())])
+TABLE = StoredTable("hits__1", SCHEMA, (KEY,))
+GENERATION = Generation("app", "hits", 1, "live", Fence({"log": {0: 5}}, 7), {}, {}, 0, 0)
+
+
+class Watched:
+    """A database that remembers for how many keys it was asked."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.asked: list[int] = []
+
+    def read(self, table: StoredTable, where: Where | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        assert isinstance(where, In)
+        self.asked.append(len(where.values))
+        return self.store.read(table, where, columns)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Watched]:
+    with open_store(f"sqlite:{tmp_path / 'views.db'}") as store:
+        with store.transaction(None) as tx:
+            tx.create(TABLE)
+        yield Watched(store)
+
+
+def rows(**hits: int) -> pa.Table:
+    table = pa.table({"name": pa.array([*hits], pa.string()), "hits": pa.array([*hits.values()], pa.int64())})
+    return table.add_column(0, SCHEMA.field(KEY), key_hashes(table, ["name"]))
+
+
+def asked_for(*names: str) -> In:
+    return In(KEY, rows(**dict.fromkeys(names, 0)).column(KEY).combine_chunks())
+
+
+def write(database: Watched, recent: RecentRows, fence: int, after: pa.Table, *gone: str) -> Generation:
+    before = database.store.read(
+        TABLE, In(KEY, pa.concat_arrays([after[KEY].combine_chunks(), asked_for(*gone).values]))
+    )
+    changes = Changes(before, after)
+    with database.store.transaction(None) as tx:
+        tx.delete(TABLE, KEY, changes.gone)
+        tx.upsert(TABLE, after)
+    recent.wrote(TABLE, changes)
+    moved = replace(GENERATION, fence=Fence({"log": {0: fence}}, 7))
+    recent.moved_to(moved)
+    return moved
+
+
+def hits(table: pa.Table) -> dict[str, int]:
+    return dict(zip(table["name"].to_pylist(), table["hits"].to_pylist(), strict=True))
+
+
+def test_what_was_written_is_not_read_again_and_what_was_not_is(database: Watched) -> None:
+    recent = RecentRows(database)
+    recent.stand_at(GENERATION)
+    assert hits(recent.read(TABLE, asked_for("a", "b"))) == {}
+    moved = write(database, recent, 6, rows(a=1, b=2))
+    recent.stand_at(moved)
+    assert hits(recent.read(TABLE, asked_for("b", "a"))) == {"a": 1, "b": 2}
+    assert database.asked == [2]
+    with database.store.transaction(None) as tx:
+        tx.upsert(TABLE, rows(c=3))
+    assert hits(recent.read(TABLE, asked_for("a", "c", "d"))) == {"a": 1, "c": 3}
+    assert database.asked == [2, 2]
+
+
+def test_a_row_that_went_is_not_held_and_one_that_changed_is_held_as_it_is(database: Watched) -> None:
+    recent = RecentRows(database)
+    recent.stand_at(GENERATION)
+    recent.read(TABLE, asked_for("a"))
+    write(database, recent, 6, rows(a=1, b=2, c=3))
+    moved = write(database, recent, 7, rows(b=20), "a")
+    recent.stand_at(moved)
+    assert hits(recent.read(TABLE, asked_for("a", "b", "c"))) == {"b": 20, "c": 3}
+    assert database.asked == [1, 1], "only the row that went was looked for"
+
+
+@pytest.mark.parametrize("other", [{"fence": Fence({"log": {0: 6}}, 8)}, {"number": 2}, {"beneath": 1}])
+def test_another_fence_or_generation_forgets_all(database: Watched, other: dict[str, object]) -> None:
+    """As after a commit whose answer was lost: only the database knows what is stored."""
+    recent = RecentRows(database)
+    recent.stand_at(GENERATION)
+    recent.read(TABLE, asked_for("a"))
+    moved = write(database, recent, 6, rows(a=1))
+    with database.store.transaction(None) as tx:
+        tx.upsert(TABLE, rows(a=100))
+    recent.stand_at(replace(moved, **other))  # type: ignore[arg-type]
+    assert hits(recent.read(TABLE, asked_for("a"))) == {"a": 100}
+
+
+def test_the_oldest_rows_are_given_up_first(database: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_rows, "ROWS_MAX", 2)
+    recent = RecentRows(database)
+    recent.stand_at(GENERATION)
+    recent.read(TABLE, asked_for("a"))
+    write(database, recent, 6, rows(a=1))
+    write(database, recent, 7, rows(b=2))
+    recent.stand_at(write(database, recent, 8, rows(c=3)))
+    assert hits(recent.read(TABLE, asked_for("a", "b", "c"))) == {"a": 1, "b": 2, "c": 3}
+    assert database.asked == [1, 1]
+
+
+def test_rows_that_are_large_are_not_held(database: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_rows, "BYTES_MAX", 50)
+    recent = RecentRows(database)
+    recent.stand_at(GENERATION)
+    recent.read(TABLE, asked_for("a"))
+    recent.stand_at(write(database, recent, 6, rows(a=1, b=2, c=3)))
+    assert hits(recent.read(TABLE, asked_for("a"))) == {"a": 1}
+    assert database.asked == [1, 1]
+
+
+def test_a_large_step_is_not_held_for_the_few_rows_of_it_that_are(
+    database: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_rows, "ROWS_MAX", 2)
+    recent = RecentRows(database)
+    recent.stand_at(GENERATION)
+    recent.read(TABLE, asked_for("a"))
+    large = rows(**{f"row {number}": number for number in range(1_000)})
+    recent.wrote(TABLE, Changes(SCHEMA.empty_table(), large))
+    [held] = recent._rows.values()
+    assert held.num_rows == 2
+    assert held.get_total_buffer_size() < 1_000
