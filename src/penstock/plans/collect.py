@@ -22,8 +22,6 @@ _jobs = ThreadPoolExecutor(20, thread_name_prefix="penstock-job")
 _HELPERS = max(1, (os.cpu_count() or 1) - 1)
 """So many threads compute small plans beside the one that wants them, which needs a core for what it does with them."""
 _small = ThreadPoolExecutor(_HELPERS, thread_name_prefix="penstock-small")
-_TOGETHER = 8
-"""So many small plans are run by one call at most."""
 
 Waiting = tuple["Asked", Future[pa.Table]]
 
@@ -51,7 +49,7 @@ class Tables(Sequence[pa.Table]):
 
     def wait(self) -> None:
         """Until all are computed, well or not."""
-        while some := self._claimed(1):
+        while some := self._share():
             _compute(some, self._turn)
         wait(self._futures)
         self._turn.end()
@@ -59,10 +57,12 @@ class Tables(Sequence[pa.Table]):
     def help(self) -> None:
         """Computes what nobody has begun with; another thread's part of it."""
         with Turn() as turn:
-            together = 1  # One alone at first: somebody has nothing to do until it is there.
-            while some := self._claimed(together):
+            while some := self._share():
                 _compute(some, turn)
-                together = min(2 * together, _TOGETHER)
+
+    def _share(self) -> list[Waiting]:
+        """What one of those who compute takes, by one call: as much as each of the others."""
+        return self._claimed(-(-len(self._futures) // (_HELPERS + 1)))
 
     def _claimed(self, count: int) -> list[Waiting]:
         found: list[Waiting] = []
@@ -84,7 +84,7 @@ class Tables(Sequence[pa.Table]):
         if isinstance(place, slice):
             return [self[each] for each in range(*place.indices(len(self)))]
         wanted = self._futures[place]
-        while not wanted.done() and (some := self._claimed(1)):
+        while not wanted.done() and (some := self._share()):
             _compute(some, self._turn)
         try:
             return wanted.result()

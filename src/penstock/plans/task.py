@@ -48,6 +48,9 @@ class Tasks:
         self._properties = maker.jvm.java.util.Properties()
         for name, value in settings.items():
             self._properties.setProperty(name, value)
+        # An aggregation makes projections as it begins. To generate code for them, which is run once, took half of
+        # the time of a small plan. The code of the plan itself is generated when it is prepared.
+        self._properties.setProperty("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         # py4j would bring an answer of more than 8 KB over in pieces, and wait 40 ms for the last of them.
         self._of_thread = threading.local()
         self._folder = tempfile.TemporaryDirectory(
