@@ -212,9 +212,9 @@ def arm(strike: Strike) -> None:
         case "before":
             struck(RunningSet, "transaction")  # Only makes it; its first statement comes later.
         case "in" if strike.chance < 0.5:
-            struck(Transaction, "upsert")
+            struck(Transaction, "upsert_all")
         case "in":
-            struck(Catalog, "set_fence")
+            struck(Catalog, "set_fences")
         case "after":
             struck(RunningSet, "moved")
         case "changelog" if strike.chance < 0.7:

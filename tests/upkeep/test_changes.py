@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.upkeep.changes import KEY, Changes, first_halves, repeated
+from penstock.upkeep.changes import KEY, Changes, repeated
 
 HALF, OTHER = b"\x00" * 7 + b"\x01", b"\xff" * 8
 SCHEMA = pa.schema([(KEY, pa.binary(16)), ("hits", pa.int64())])
@@ -38,12 +38,6 @@ def test_a_key_is_found_to_be_there_twice_exactly_if_it_is(keys: list[bytes], cu
 @pytest.mark.parametrize("keys", [[], [HALF + HALF], [HALF + HALF, HALF + OTHER]])
 def test_keys_that_are_alike_in_their_first_half_are_not_the_same(keys: list[bytes]) -> None:
     assert repeated(array(keys)) is None
-
-
-@given(keys=st.lists(st.binary(min_size=16, max_size=16)), cut=st.integers(0, 3))
-def test_first_halves_sort_as_the_bytes_do(keys: list[bytes], cut: int) -> None:
-    halves = first_halves(array(keys)[cut:]).tolist()
-    assert [each.to_bytes(8, "big") for each in halves] == [each[:8] for each in keys[cut:]]
 
 
 @pytest.mark.parametrize(

@@ -113,15 +113,31 @@ def test_the_oldest_rows_are_given_up_first(database: Watched, monkeypatch: pyte
     recent = RecentRows(database)
     recent.stand_at(GENERATION)
     recent.read(TABLE, asked_for("a"))
-    write(database, recent, 6, rows(a=1))
-    write(database, recent, 7, rows(b=2))
-    recent.stand_at(write(database, recent, 8, rows(c=3)))
-    assert hits(recent.read(TABLE, asked_for("a", "b", "c"))) == {"a": 1, "b": 2, "c": 3}
-    assert database.asked == [1, 1]
+    for fence, name in enumerate("abcd", start=6):
+        write(database, recent, fence, rows(**{name: fence}))
+    recent.stand_at(write(database, recent, 10, rows(e=10)))
+    found = hits(recent.read(TABLE, asked_for("a", "b", "c", "d", "e")))
+    assert found == {"a": 6, "b": 7, "c": 8, "d": 9, "e": 10}
+    assert database.asked == [1, 3], "two rows are held, after twice as many were"
+
+
+def test_rows_that_change_all_the_time_are_held_once(database: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_rows, "ROWS_MAX", 4)
+    recent = RecentRows(database)
+    recent.stand_at(GENERATION)
+    recent.read(TABLE, asked_for("a"))
+    for fence in range(6, 40):
+        recent.stand_at(write(database, recent, fence, rows(a=fence, b=-fence, c=0)))
+        assert hits(recent.read(TABLE, asked_for("b", "a"))) == {"a": fence, "b": -fence}
+        [shelf] = recent.shelves.values()
+        [index] = shelf.indexes.values()
+        assert len(index.places) == 3
+        assert shelf.rows.num_rows <= 8
+    assert database.asked == [1]
 
 
 def test_rows_that_are_large_are_not_held(database: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_rows, "BYTES_MAX", 50)
+    monkeypatch.setattr(recent_rows, "BYTES_MAX", 40)
     recent = RecentRows(database)
     recent.stand_at(GENERATION)
     recent.read(TABLE, asked_for("a"))
@@ -139,6 +155,6 @@ def test_a_large_step_is_not_held_for_the_few_rows_of_it_that_are(
     recent.read(TABLE, asked_for("a"))
     large = rows(**{f"row {number}": number for number in range(1_000)})
     recent.wrote(TABLE, Changes(SCHEMA.empty_table(), large))
-    [held] = recent._rows.values()
-    assert held.num_rows == 2
-    assert held.get_total_buffer_size() < 1_000
+    [shelf] = recent.shelves.values()
+    assert shelf.rows.num_rows == 2
+    assert shelf.rows.get_total_buffer_size() < 1_000

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.upkeep.changes import KEY, Changes, difference
 from penstock.views import keys
-from penstock.views.keys import key_hash, key_hashes
+from penstock.views.keys import halves, key_hash, key_hashes
 from tests.views.stored_rows import UTC_US, WINDOW, listed, types, values
 
 
@@ -169,3 +169,12 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, list):
         return [_canonical(each) for each in value]
     return value
+
+
+@given(keys=st.lists(st.binary(min_size=16, max_size=16)), cut=st.integers(0, 3))
+def test_halves_of_hashes_sort_as_their_bytes_do(keys: list[bytes], cut: int) -> None:
+    firsts, seconds = (half.tolist() for half in halves(pa.array(keys, pa.binary(16))[cut:]))
+    pairs = [
+        first.to_bytes(8, "big") + second.to_bytes(8, "big") for first, second in zip(firsts, seconds, strict=True)
+    ]
+    assert pairs == keys[cut:]

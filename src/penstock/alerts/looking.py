@@ -19,10 +19,11 @@ from penstock.alerts.telling import failure, prepared
 from penstock.pipeline.definition import AlertFunction
 from penstock.plans.collect import FrameFailed
 from penstock.plans.rows import arrow_schema, from_arrow
-from penstock.upkeep.changes import KEY, Changes, difference, one_array, readable_rows
+from penstock.upkeep.changes import KEY, Changes, difference, readable_rows
 from penstock.upkeep.merge import align
 from penstock.upkeep.step import Work, reason_of
 from penstock.views.texts import storable
+from penstock.views.values import one_array
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

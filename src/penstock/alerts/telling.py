@@ -22,11 +22,12 @@ from sqlalchemy import Connection, delete, insert, select, update
 from penstock.clock import now_us
 from penstock.events.schema import parse_ddl
 from penstock.pipeline.receivers import parse_receiver
-from penstock.upkeep.changes import KEY, one_array
+from penstock.upkeep.changes import KEY
 from penstock.views.json_values import to_json
 from penstock.views.outbox import enqueue
 from penstock.views.system_tables import ALERTS, ALERTS_LAST, ALERTS_TOLD
 from penstock.views.texts import error_text, storable
+from penstock.views.values import one_array
 
 if TYPE_CHECKING:
     from penstock.alerts.looking import Found
@@ -73,8 +74,10 @@ def tell(connection: Connection, pipeline: str, found: Sequence[Found], *, begun
 
     The step goes from one clock to the other. The caller has claimed the pipeline, so one does this at a time.
     """
+    if not found:
+        return False
     mine = (_L.pipeline == pipeline, _L.alert.in_([each.alert.name for each in found]))
-    known = {row.alert: row for row in connection.execute(select(ALERTS_LAST).where(*mine))} if found else {}
+    known = {row.alert: row for row in connection.execute(select(ALERTS_LAST).where(*mine))}
     is_told = False
     for each in found:
         last = known.get(each.alert.name)

@@ -26,6 +26,7 @@ from penstock.pipeline.pipeline import Pipeline
 from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
 from penstock.upkeep.compiled import CompiledView, compile_pipeline
 from penstock.upkeep.fold import STATE
+from penstock.upkeep.recent_rows import Shelves
 from penstock.views.catalog import Catalog, Generation
 from penstock.views.outbox import Relay, prepare, waiting
 from penstock.views.owner import Owner
@@ -57,6 +58,7 @@ class Engine:
     """So long a generation that was replaced is kept for a rollback."""
     alerts: Alerts = field(default_factory=Alerts)
     """Of which rows people are told."""
+    _shelves: Shelves = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def views(self) -> tuple[CompiledView, ...]:
@@ -231,7 +233,14 @@ class Engine:
 
     def _running(self, views: Sequence[CompiledView], generation: Generation) -> RunningSet:
         return RunningSet(
-            views, generation, log=self.log, store=self.store, spark=self.spark, owner=self.owner, alerts=self.alerts
+            views,
+            generation,
+            log=self.log,
+            store=self.store,
+            spark=self.spark,
+            owner=self.owner,
+            alerts=self.alerts,
+            shelves=self._shelves,
         )
 
     # --- what views send to topics ---

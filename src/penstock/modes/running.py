@@ -24,18 +24,21 @@ from penstock.log.log import Log
 from penstock.log.partition import Offsets
 from penstock.log.topic import Topic
 from penstock.modes.ahead import Ahead, Slices
-from penstock.upkeep.changes import KEY, one_array
-from penstock.upkeep.commit import Committed, RowsUnfit, dead_topic, in_order, write_kept, write_piece, write_step
+from penstock.upkeep.changes import KEY, Changes
+from penstock.upkeep.commit import Committed, RowsUnfit, dead_topic, write_kept, write_rows, write_step
 from penstock.upkeep.inputs import TopicInput, ViewInput
 from penstock.upkeep.kept_rows import KeptChange
-from penstock.upkeep.recent_rows import RecentRows
+from penstock.upkeep.recent_rows import RecentRows, Shelves, wrote_all
 from penstock.upkeep.redo import RedoGroups, RedoWindows
 from penstock.upkeep.slices import Slice
 from penstock.upkeep.step import Foreseeing, Step, Work, finish, run_together
 from penstock.views.catalog import Catalog, Counters, Generation, KnownView, Layers
 from penstock.views.fence import Fence
+from penstock.views.keys import key_order
 from penstock.views.outbox import enqueue
+from penstock.views.stack import Stack
 from penstock.views.tables import In
+from penstock.views.values import one_array
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,6 +91,7 @@ class RunningSet:
         spark: SparkSession,
         owner: Owner | None,
         alerts: Alerts | None = None,
+        shelves: Shelves | None = None,
     ) -> None:
         self.views = tuple(views)
         self.generation = generation
@@ -96,7 +100,7 @@ class RunningSet:
         self._spark = spark
         self._owner = owner
         self._alerts = alerts or Alerts()
-        self._recent = RecentRows(store)
+        self._recent = RecentRows(store, shelves)
         self.topics: dict[str, Topic] = {name: log.topic(name) for view in views for name in view.topics}
 
     @property
@@ -173,21 +177,23 @@ class RunningSet:
         Whoever is live beside it gets a turn between them. Until `write` sets the fence, it counts for nothing.
         """
         for view in self.views:
-            rows = in_order(step.changes[view.name].after, [KEY])
+            rows = step.changes[view.name].after
+            rows = rows.take(key_order(Stack.of([rows]), [KEY]))
             for start in range(0, rows.num_rows, PIECE_ROWS):
+                piece = Changes(rows.schema.empty_table(), rows.slice(start, PIECE_ROWS))
                 with self.transaction() as tx:
-                    write_piece(tx, self.generation, view, rows.slice(start, PIECE_ROWS))
+                    write_rows(tx, [(self.generation, view, piece)])
                 yield []
 
-    def write(self, tx: Transaction, step: Step, *, has_rows: bool = False) -> Committed:
-        """Writes a step that has run. The set itself moves on only when the transaction is through: `moved`."""
+    def write(self, tx: Transaction, step: Step) -> Committed:
+        """Writes a step that has run, but for rows and fence. The set moves on when all is committed: `moved`."""
         stop = {name: part.stop for name, part in step.slices.items()}
         clock = max([self.fence.clock_us, *(part.clock_us for part in step.slices.values())])
         begun = {name: part.start for name, part in step.slices.items()} if self.is_new else self._kept_to
         kept = None if not self._has_kept_rows else stop if not step.is_big else {} if begun == stop else begun
         closed = {view.name: self.fence.clock_us - self._lateness_us(view) for view in self.views if not self.is_new}
         fence = Fence(stop, clock, kept)
-        return write_step(tx, self.generation, self.views, step, fence, closed=closed, has_rows=has_rows)
+        return write_step(tx, self.generation, self.views, step, fence, closed=closed)
 
     def look(self, step: Step) -> Work[list[Found]]:
         """What alerts have to say of a step that has run: nothing, unless people read what it changes."""
@@ -200,12 +206,16 @@ class RunningSet:
         """Somebody has to be told: the transaction that says so is through."""
         self._alerts.on_told()
 
-    def moved(self, step: Step, done: Committed) -> None:
+    def moved(self, done: Committed) -> None:
         """The step is in the database: from here on the next one begins."""
-        for view in self.views:
-            self._recent.wrote(view.shape.table(self.generation.layers), step.changes[view.name])
         self._recent.moved_to(done.generation)
         self.generation = done.generation
+
+    def written(self, step: Step) -> list[tuple[RecentRows, StoredTable, Changes]]:
+        """What a step wrote, for those who hold rows."""
+        return [
+            (self._recent, view.shape.table(self.generation.layers), step.changes[view.name]) for view in self.views
+        ]
 
     def corrected_before(self, counters: Mapping[str, Counters]) -> None:
         """Counts as corrected what another generation has counted that this one replaces."""
@@ -325,9 +335,10 @@ def step_together(
         except RowsUnfit as unfit:
             refused.append(unfit)
     seconds = time.monotonic() - began
+    wrote_all([each for (running, _), step in zip(sets, steps, strict=True) for each in running.written(step)])
     reports = []
     for (each, _), step, done in zip(sets, steps, written, strict=True):
-        each.moved(step, done)
+        each.moved(done)
         rows = sum(part.rows for part in step.slices.values())
         unfit_rows = sum(len(step.unfit[view.name]) for view in each.views if view.name in step.unfit)
         reports.append(
@@ -362,7 +373,16 @@ def _try_together(
     if is_beginning:
         yield from first.write_first_rows(steps[0])
     with first.transaction() as tx:
-        written = [each.write(tx, step, has_rows=is_beginning) for step, (each, _) in zip(steps, sets, strict=True)]
+        if not is_beginning:
+            rows = [
+                (each.generation, view, step.changes[view.name])
+                for step, (each, _) in zip(steps, sets, strict=True)
+                for view in each.views
+            ]
+            write_rows(tx, rows)
+        written = [each.write(tx, step) for step, (each, _) in zip(steps, sets, strict=True)]
+        before = [each.generation for each, _ in sets]
+        Catalog(tx.connection).set_fences([(one, done.generation) for one, done in zip(before, written, strict=True)])
         for letter in refused:
             pipeline = first.generation.pipeline
             enqueue(tx.connection, pipeline, dead_topic(pipeline, letter.view), letter.letters)

@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.events.schema import format_ddl
-from penstock.upkeep.changes import KEY, Changes, difference, one_array
+from penstock.upkeep.changes import KEY, Changes, difference
 from penstock.upkeep.merge import align
 from penstock.upkeep.shape import Shape
 from penstock.views.fence import Fence
+from penstock.views.values import one_array
 
 TOPIC_KEY = "key"
 OPERATIONS = ("insert", "update", "delete")

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.views.keys import key_hashes
+from penstock.views.keys import halves, key_hashes
+from penstock.views.values import one_array
 
 KEY = "_key"
 """The primary key of every stored row: a hash of its key columns."""
@@ -74,11 +74,6 @@ def is_among(values: pa.Array, known: pa.Array) -> pa.Array:
     return pc.is_in(values, value_set=known)
 
 
-def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column in one piece."""
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
 def with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
     """The table with one more column in front."""
     return table.add_column(0, pa.field(name, values.type), values)
@@ -86,8 +81,8 @@ def with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
 
 def repeated(keys: pa.Array) -> tuple[int, int] | None:
     """The places of two equal keys, or None where each is there once."""
-    halves = np.sort(_last_halves(keys))
-    if not (halves[1:] == halves[:-1]).any():  # Nearly always, and found ten times as fast.
+    last = np.sort(halves(keys)[1])
+    if not (last[1:] == last[:-1]).any():  # Nearly always, and found ten times as fast.
         return None
     counts = pc.value_counts(keys)
     many = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
@@ -95,23 +90,6 @@ def repeated(keys: pa.Array) -> tuple[int, int] | None:
         return None
     first, second = np.flatnonzero(pc.equal(keys, many[0]).to_numpy(zero_copy_only=False))[:2]
     return int(first), int(second)
-
-
-def first_halves(keys: pa.Array) -> npt.NDArray[np.uint64]:
-    """The first eight bytes of each key as a number, which sorts as they do."""
-    return _halves(keys, 0)
-
-
-def _last_halves(keys: pa.Array) -> npt.NDArray[np.uint64]:
-    """The last eight bytes, in which there is no time: they are the same where the keys are, and else hardly ever."""
-    return _halves(keys, 1)
-
-
-def _halves(keys: pa.Array, which: int) -> npt.NDArray[np.uint64]:
-    if not len(keys):
-        return np.empty(0, np.uint64)
-    halves: npt.NDArray[np.uint64] = np.frombuffer(keys.buffers()[1], ">u8")[2 * keys.offset + which :: 2][: len(keys)]
-    return halves.astype(np.uint64)
 
 
 def readable_rows(table: pa.Table) -> list[dict[str, Any]]:

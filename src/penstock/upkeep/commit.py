@@ -16,13 +16,13 @@ from penstock.errors import KeptRowUnfit, ValueUnfit
 from penstock.events.schema import parse_ddl
 from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
 from penstock.upkeep.changelog import changelog_rows
-from penstock.upkeep.changes import KEY, Changes, first_halves, one_array, readable_rows
+from penstock.upkeep.changes import KEY, Changes, readable_rows
 from penstock.upkeep.fold import FoldGroups
 from penstock.upkeep.kept_rows import KeptChange
-from penstock.views.catalog import Catalog, Counters, Generation
+from penstock.views.catalog import Counters, Generation
 from penstock.views.fence import Fence
 from penstock.views.outbox import enqueue
-from penstock.views.values import is_window
+from penstock.views.values import one_array
 
 if TYPE_CHECKING:
     from penstock.upkeep.compiled import CompiledView
@@ -39,7 +39,7 @@ class Committed:
     """What a step did to one set of views."""
 
     generation: Generation
-    """As it is now: with the new fence and counters."""
+    """As it is once the fence is set: with that and the new counters."""
     late: Mapping[str, int]
     corrected: Mapping[str, int]
     changed: Mapping[str, int]
@@ -53,11 +53,10 @@ def write_step(
     fence: Fence,
     *,
     closed: Mapping[str, int],
-    has_rows: bool = False,
 ) -> Committed:
-    """Writes a step within the caller's transaction. `closed` says, per view, up to when windows were closed before.
+    """Writes a step within the caller's transaction, but for its rows (`write_rows`) and the fence, which go together.
 
-    With `has_rows` the rows are there already: see `write_piece`.
+    `closed` says, per view, up to when windows were closed before.
 
     Only a live generation tells of its changes: what is being built is nobody's news.
     """
@@ -65,8 +64,6 @@ def write_step(
     changed, lates, corrections = {}, {}, {}
     for view in views:
         changes = step.changes[view.name]
-        if not has_rows:
-            _write_view(tx, generation, view, changes)
         if generation.state == "live" and view.spec.changelog:
             records = changelog_rows(view.shape, changes, fence)
             enqueue(tx.connection, generation.pipeline, view.spec.changelog, records)
@@ -82,26 +79,21 @@ def write_step(
         lates[view.name], corrections[view.name], changed[view.name] = late, corrected, len(changes)
     for kept in step.kept:
         write_kept(tx, kept)
-    moved = Catalog(tx.connection).set_fence(generation, fence, counters)
-    return Committed(moved, lates, corrections, changed)
+    return Committed(generation.moved(fence, counters), lates, corrections, changed)
 
 
-def write_piece(tx: Transaction, generation: Generation, view: CompiledView, rows: pa.Table) -> None:
-    """Writes some of the first rows of a generation that nobody reads yet."""
-    _write_view(tx, generation, view, Changes(rows.schema.empty_table(), rows))
-
-
-def _write_view(tx: Transaction, generation: Generation, view: CompiledView, changes: Changes) -> None:
-    """Writes the rows of one view; RowsUnfit, or ValueUnfit, if the database cannot hold some of them."""
-    table = view.shape.table(generation.layers)
-    if len(changes.gone):
-        tx.delete(table, KEY, changes.gone)
-    changes = replace(changes, after=in_order(changes.after, [KEY]))
-    refused = tx.upsert(table, changes.after) if changes.after.num_rows else []
-    if refused:
-        _check_not_added_up(view, changes, refused)
-        keys = one_array(changes.after.column(KEY)).take(pa.array([each.row for each in refused]))
-        raise RowsUnfit(view.name, keys, _dead(view, changes, refused))
+def write_rows(tx: Transaction, written: Sequence[tuple[Generation, CompiledView, Changes]]) -> None:
+    """Writes the rows of views; RowsUnfit, or ValueUnfit, if the database cannot hold some of them."""
+    tables = [view.shape.table(generation.layers) for generation, view, _ in written]
+    for table, (_, _, changes) in zip(tables, written, strict=True):
+        if len(changes.gone):
+            tx.delete(table, KEY, changes.gone)
+    unfit = tx.upsert_all([(table, changes.after) for table, (_, _, changes) in zip(tables, written, strict=True)])
+    for refused, (_, view, changes) in zip(unfit, written, strict=True):
+        if refused:
+            _check_not_added_up(view, changes, refused)
+            keys = one_array(changes.after.column(KEY)).take(pa.array([each.row for each in refused]))
+            raise RowsUnfit(view.name, keys, _dead(view, changes, refused))
 
 
 def _check_not_added_up(view: CompiledView, changes: Changes, refused: Sequence[Unfit]) -> None:
@@ -134,24 +126,16 @@ def write_kept(tx: Transaction, change: KeptChange) -> None:
     """
     if change.gone is not None and len(change.gone.values):
         tx.delete_where(change.table, change.gone)
-    refused = tx.upsert(change.table, in_order(change.added, change.table.primary)) if change.added.num_rows else []
+    refused = tx.upsert(change.table, _in_order(change.added, change.table.primary)) if change.added.num_rows else []
     if refused:
         raise KeptRowUnfit(change.table.name, refused[0].column, refused[0].reason)
 
 
-def in_order(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Rows in the order in which they are stored: the table is then written page by page, not all over."""
-    if list(columns) == [KEY]:
-        return rows.take(pa.array(_nearly_sorted(one_array(rows.column(KEY)))))
+def _in_order(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Rows in the order in which they are stored, where they are many: the table is then written page by page."""
     if rows.num_rows < ORDERED_ROWS:
         return rows
     return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns]))
-
-
-def _nearly_sorted(keys: pa.Array) -> npt.NDArray[np.int64]:
-    """The order of hashes by their first half, which is nearly always all of it, and found three times as fast."""
-    order: npt.NDArray[np.int64] = np.argsort(first_halves(keys), kind="stable")
-    return order
 
 
 def dead_topic(pipeline: str, view: str) -> str:
@@ -161,21 +145,22 @@ def dead_topic(pipeline: str, view: str) -> str:
 
 def corrected_rows(view: CompiledView, changes: Changes, closed_us: int | None) -> int:
     """How many rows change although their window was closed before the step."""
-    window = next((each.name for each in view.shape.columns if is_window(each.type)), None)
+    window = view.shape.window
     if closed_us is None or window is None:
         return 0
     ended = _ended(changes.after, window, closed_us)
     if changes.before.num_rows and (window not in view.shape.key or len(changes.gone)):
-        before = one_array(changes.before.column(KEY)).filter(_ended(changes.before, window, closed_us))
-        return len(pc.unique(pa.concat_arrays([one_array(changes.after.column(KEY)).filter(ended), before])))
-    return int(pc.sum(ended).as_py() or 0)  # Each row once; the window of one that stays is what it was.
+        before = one_array(changes.before.column(KEY)).filter(pa.array(_ended(changes.before, window, closed_us)))
+        after = one_array(changes.after.column(KEY)).filter(pa.array(ended))
+        return len(pc.unique(pa.concat_arrays([after, before])))
+    return int(ended.sum())  # Each row once; the window of one that stays is what it was.
 
 
-def _ended(rows: pa.Table, window: str, moment_us: int) -> pa.Array:
-    """Whether the window of each row ended by that moment."""
-    ends = one_array(rows.column(window)).field("end").view(pa.int64())
-    ended = pc.less_equal(ends, pa.scalar(moment_us, pa.int64()))
-    return pc.fill_null(ended, False) if ended.null_count else ended
+def _ended(rows: pa.Table, window: str, moment_us: int) -> npt.NDArray[np.bool_]:
+    """Whether the window of each row ended by that moment; never so of one without an end."""
+    ends = one_array(rows.column(window)).flatten()[1].view(pa.int64()).fill_null(np.iinfo(np.int64).max)
+    ended: npt.NDArray[np.bool_] = ends.to_numpy() <= moment_us
+    return ended
 
 
 def _dead(view: CompiledView, changes: Changes, refused: Sequence[Unfit]) -> pa.Table:

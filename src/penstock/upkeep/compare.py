@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.upkeep.changes import KEY, one_array
+from penstock.upkeep.changes import KEY
 from penstock.views.keys import key_hashes
+from penstock.views.values import one_array
 
 RELATIVE = 1e-9
 CANCELLED = 1e-12

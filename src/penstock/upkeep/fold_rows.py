@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.plans.prepared import Asked, Prepared
-from penstock.upkeep.changes import KEY, Changes, difference, one_array
+from penstock.upkeep.changes import KEY, Changes, difference
 from penstock.upkeep.fold import new_frames
 from penstock.upkeep.inputs import Inputs
 from penstock.upkeep.merge import align
@@ -19,6 +19,7 @@ from penstock.upkeep.states import finished
 from penstock.upkeep.step import Advance, Step
 from penstock.views.keys import key_hashes
 from penstock.views.store import In
+from penstock.views.values import one_array
 
 CARRIED = ("__topic", "__arrived", "__partition", "__offset")
 """Where in the log each row of the result comes from, as `plans.surgery.carry` names it."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as types
 
-from penstock.upkeep.changes import one_array
 from penstock.views.keys import key_hashes
+from penstock.views.values import one_array
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.log.definition import OWN_COLUMNS
-from penstock.upkeep.changes import GROUP, KEY, one_array, with_column
+from penstock.upkeep.changes import GROUP, KEY, with_column
 from penstock.views.catalog import Layers
 from penstock.views.tables import In, StoredTable, table_name
+from penstock.views.values import one_array
 
 TIME = "_time"
 """The moment that decides the window of a row, in microseconds; of a row without one, the least there is."""

@@ -16,10 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.upkeep.changes import is_among, one_array
+from penstock.upkeep.changes import is_among
 from penstock.upkeep.kept_rows import NO_TIME, TIME, KeptChange, joined_ranges, times_of
 from penstock.views.catalog import Layers
 from penstock.views.tables import In, Ranges, StoredTable, table_name
+from penstock.views.values import one_array
 
 PLACE = ("_partition", "_offset")
 """A piece goes by the place of its first record, which is in no other one."""

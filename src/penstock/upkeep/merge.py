@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from penstock.aggregates.rules import STATE_RULES
 from penstock.errors.running import MergeOverflow
 from penstock.upkeep.rules import PLAIN_RULES, Merge, Rule
+from penstock.views.values import one_array
 
 RULES: Mapping[str, Rule] = MappingProxyType(PLAIN_RULES | STATE_RULES)
 
@@ -28,10 +29,10 @@ COUNT = "_count_"
 
 def align(existing: pa.Table, keys: pa.Array, key: str = "_key") -> pa.Table:
     """The rows of `existing` in the order of `keys`, with NULLs where there is none; the key itself is never NULL."""
-    keys = _whole(keys)
-    if _whole(existing[key]).equals(keys):  # As they were asked for: nearly always, while they are at hand.
+    keys = one_array(keys)
+    if one_array(existing[key]).equals(keys):  # As they were asked for: nearly always, while they are at hand.
         return existing
-    found = existing.take(pc.index_in(keys, value_set=_whole(existing[key])))
+    found = existing.take(pc.index_in(keys, value_set=one_array(existing[key])))
     return found.set_column(found.schema.get_field_index(key), existing.schema.field(key), keys)
 
 
@@ -47,10 +48,10 @@ def merge_rows(old: pa.Table | None, new: pa.Table, rules: Mapping[str, Rule]) -
         rule = rules.get(field.name)
         if rule is None:
             continue
-        came = _whole(new[field.name])
+        came = one_array(new[field.name])
         if rule.has_state and pa.types.is_struct(field.type):
             came = rule.compact(came)
-        kept = pa.nulls(len(came), came.type) if old is None else _whole(old[field.name]).cast(came.type)
+        kept = pa.nulls(len(came), came.type) if old is None else one_array(old[field.name]).cast(came.type)
         merged = merged.set_column(place, field.with_type(came.type), _apply(rule, rule.merge, kept, came, field.name))
     return merged
 
@@ -76,17 +77,17 @@ def unmerge_rows(
     count, left = RULES["count"], old
     for name, rule in {**rules, **dict.fromkeys([ROWS, *counts.values()], count)}.items():
         place = old.schema.get_field_index(name)
-        kept = _whole(old[name])
+        kept = one_array(old[name])
         assert rule.subtract is not None, f"rule {rule.name!r} of column {name!r} has no way back"
         assert rule.undoes(kept.type), f"{rule.name} of {kept.type} is not exact: column {name!r}"
-        remaining = _apply(rule, rule.subtract, kept, _whole(gone[name]).cast(kept.type), name)
+        remaining = _apply(rule, rule.subtract, kept, one_array(gone[name]).cast(kept.type), name)
         left = left.set_column(place, old.schema.field(place), remaining)
     for name, counted in counts.items():
         place = old.schema.get_field_index(name)
         has_values = pc.greater(pc.fill_null(left[counted], 0), 0)
         emptied = pc.if_else(has_values, left[name], pa.scalar(None, left[name].type))
         left = left.set_column(place, old.schema.field(place), emptied)
-    rows = pc.fill_null(_whole(left[ROWS]), 0)
+    rows = pc.fill_null(one_array(left[ROWS]), 0)
     least = pc.min(rows).as_py()
     assert least is None or least >= 0, f"a group has {least} rows: more left it than ever came"
     return Unmerged(left, pc.equal(rows, 0))
@@ -97,9 +98,3 @@ def _apply(rule: Rule, function: Merge, kept: pa.Array, new: pa.Array, column: s
         return function(kept, new)
     except MergeOverflow as overflow:
         raise overflow.in_column(column, rule.name) from overflow.__cause__
-
-
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

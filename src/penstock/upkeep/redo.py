@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.plans.prepared import Prepared
-from penstock.upkeep.changes import GROUP, KEY, Changes, difference, is_among, one_array
+from penstock.upkeep.changes import GROUP, KEY, Changes, difference, is_among
 from penstock.upkeep.groups import Groups
 from penstock.upkeep.inputs import Inputs, TopicInput, ViewInput
 from penstock.upkeep.kept_rows import NO_TIME, TIME, KeptChange, KeptRows, joined_ranges, times_of
@@ -24,6 +24,7 @@ from penstock.upkeep.kept_windows import KeptWindows
 from penstock.upkeep.step import Advance, Step, Work
 from penstock.upkeep.whole import Whole
 from penstock.views.store import Both, In, Ranges
+from penstock.views.values import one_array
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

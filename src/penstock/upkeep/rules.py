@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -74,7 +77,12 @@ class Rule:
 
 
 def _add(kept: pa.Array, new: pa.Array) -> pa.Array:
-    return pc.coalesce(_calculate(pc.add_checked, kept, new), kept, new)
+    return _or_the_one_there(_calculate(pc.add_checked, kept, new), kept, new)
+
+
+def _or_the_one_there(both: pa.Array, kept: pa.Array, new: pa.Array) -> pa.Array:
+    """What both sides make, and where one of them is NULL, the other."""
+    return pc.coalesce(both, kept, new) if both.null_count else both
 
 
 def _subtract(kept: pa.Array, gone: pa.Array) -> pa.Array:
@@ -115,30 +123,27 @@ def _first_unfit(wide: pa.Array, narrow: pa.DataType) -> int:
 
 
 def _least(kept: pa.Array, new: pa.Array) -> pa.Array:
-    return _one_of(kept, new, _is_less(new, kept))
+    if pa.types.is_floating(kept.type):
+        return _of_floats(np.fmin, kept, new)  # NaN only where both are.
+    return _or_the_one_there(pc.if_else(pc.less(new, kept), new, kept), kept, new)
 
 
 def _greatest(kept: pa.Array, new: pa.Array) -> pa.Array:
-    return _one_of(kept, new, _is_less(kept, new))
+    if pa.types.is_floating(kept.type):
+        return _of_floats(np.maximum, kept, new)  # NaN where either is.
+    return _or_the_one_there(pc.if_else(pc.less(kept, new), new, kept), kept, new)
 
 
-def _one_of(kept: pa.Array, new: pa.Array, new_wins: pa.Array) -> pa.Array:
-    chosen = pc.coalesce(pc.if_else(new_wins, new, kept), kept, new)
-    if pa.types.is_floating(chosen.type):
-        return pc.if_else(pc.equal(chosen, 0.0), pa.scalar(0.0, chosen.type), chosen)
-    return chosen
-
-
-def _is_less(left: pa.Array, right: pa.Array) -> pa.Array:
-    less = pc.less(left, right)
-    if pa.types.is_floating(left.type):
-        return pc.or_(less, pc.and_(pc.invert(pc.is_nan(left)), pc.is_nan(right)))
-    return less
+def _of_floats(function: Callable[..., npt.NDArray[Any]], kept: pa.Array, new: pa.Array) -> pa.Array:
+    sides = [pc.coalesce(kept, new), pc.coalesce(new, kept)] if kept.null_count or new.null_count else [kept, new]
+    is_null = sides[0].is_null().to_numpy(zero_copy_only=False) if sides[0].null_count else None
+    numbers = function(*(each.to_numpy(zero_copy_only=False) for each in sides)) + 0.0  # -0.0 + 0.0 is 0.0
+    return pa.array(numbers, kept.type, mask=is_null)
 
 
 def _present(function: Merge) -> Merge:
     """Applies `function` where both sides are there, and takes the side that is there elsewhere."""
-    return lambda kept, new: pc.coalesce(function(kept, new), kept, new)
+    return lambda kept, new: _or_the_one_there(function(kept, new), kept, new)
 
 
 PLAIN_RULES = {

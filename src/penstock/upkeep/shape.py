@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import TwoRowsForOneKey
 from penstock.pipeline.place import Place
-from penstock.upkeep.changes import GROUP, KEY, Changes, is_among, one_array, readable_rows, repeated
+from penstock.upkeep.changes import GROUP, KEY, Changes, is_among, readable_rows, repeated
 from penstock.views.catalog import Layers
 from penstock.views.keys import key_hashes
 from penstock.views.tables import StoredTable, table_name
+from penstock.views.values import is_window, one_array
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,16 @@ class Shape:
         indexes = ((GROUP,),) if self.has_group else ()
         return StoredTable(table_name(self.view, layers[0]), schema, (KEY,), indexes, beneath)
 
+    @cached_property
+    def window(self) -> str | None:
+        """The first column that is a window."""
+        return next((each.name for each in self.columns if is_window(each.type)), None)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as they are stored."""
+        return self.table((0,)).schema
+
     def rows(self, table: pa.Table, **own: pa.Array) -> pa.Table:
         """Rows as stored: the columns of `table`, then `own` by name; without `_key` it is the hash of the key."""
         keys = own.pop(KEY, None)
@@ -56,7 +68,7 @@ class Shape:
             **own,
             KEY: keys,
         }
-        schema = self.table((0,)).schema
+        schema = self.schema
         return pa.table([_as_type(arrays[name], schema.field(name).type) for name in schema.names], schema=schema)
 
     def visible(self, rows: pa.Table) -> pa.Table:

@@ -7,13 +7,13 @@ step that dies leaves nothing behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from operator import getitem
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -24,6 +24,7 @@ from penstock.upkeep.changes import Changes
 from penstock.upkeep.kept_rows import KeptChange
 from penstock.upkeep.slices import Slice
 from penstock.views.catalog import Layers
+from penstock.views.stack import alike
 from penstock.views.store import StoredTable, Where
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ Work: TypeAlias = Generator[Wanted, Sequence[pa.Table], T]
 
 Some of it may still be computed then: FrameFailed is raised where a table is taken.
 """
-Advance = Work[Changes]
-"""Returns the changes of a view."""
+Advance = Work["Changes | Pending"]
+"""Returns the changes of a view, or what they are to be found from."""
 
 OVERFLOW = "ARITHMETIC_OVERFLOW"
 """What Spark calls a number that does not fit its type, be it a sum or not."""
@@ -52,6 +53,22 @@ class Reader(Protocol):
 
     def read(self, table: StoredTable, where: Where | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows that are meant."""
+        ...
+
+
+class Pending(Protocol):
+    """Changes of a view that are found quicker together with those of others: of all that have the same `likeness`."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows it is about."""
+        ...
+
+    @property
+    def likeness(self) -> Hashable: ...
+
+    def settle(self, pending: Sequence[Any]) -> list[Changes]:
+        """The changes of each of them, itself included."""
         ...
 
 
@@ -131,12 +148,31 @@ def run_together(steps: Sequence[tuple[Step, Sequence[CompiledView]]]) -> Work[N
         assert ready or running, [view.name for _, view in waiting]
         waiting = [each for each in waiting if each not in ready]
         running += [_Run(step, view, view.keeper.advance(step)) for step, view in ready]
-        running = [run for run in running if run.wants()]
+        going = [run for run in running if run.wants()]
+        settle([run for run in running if run.pending is not None])
+        running = going
         asking = [run for run in running if not run.is_answered_ahead()]
         if asking:
             tables = yield [each for run in asking for each in run.wanted]
             for run, stop in zip(asking, accumulate(len(run.wanted) for run in asking), strict=True):
                 run.answer = partial(getitem, tables, slice(stop - len(run.wanted), stop))
+
+
+def settle(runs: Sequence[_Run]) -> None:
+    """Finds what is pending: the changes of views that are alike in one go."""
+    pending = [(run, run.pending) for run in runs if run.pending is not None]
+    for group in alike(pending, lambda each: each[1].rows, lambda each: (type(each[1]), each[1].likeness)):
+        [(first, together), *others] = group
+        try:
+            found = together.settle([each for _, each in group])
+        except MergeOverflow as overflow:
+            if not others:
+                first.fail(overflow)
+            for run, _ in group:  # Which of them it is shows when each is alone.
+                settle([run])
+            continue
+        for (run, _), changes in zip(group, found, strict=True):
+            run.found(changes)
 
 
 @dataclass
@@ -149,24 +185,34 @@ class _Run:
     wanted: list[Asked] = field(default_factory=list)
     answer: Callable[[], Sequence[pa.Table]] | None = None
     """Gives the tables that it wanted, as soon as they are there."""
+    pending: Pending | None = None
 
     def wants(self) -> bool:
-        """Goes on until the keeper wants rows. False when it is done, and its changes are known."""
+        """Goes on until the keeper wants rows. False when it is done: its changes are known, or pending."""
         try:
             self.wanted = list(next(self.keeper) if self.answer is None else self.keeper.send(self.answer()))
         except StopIteration as finished:
-            changes: Changes = finished.value
-            unfit = self.step.unfit.get(self.view.name)
-            self.step.changes[self.view.name] = changes if unfit is None else changes.without(unfit)
+            if isinstance(finished.value, Changes):
+                self.found(finished.value)
+            else:
+                self.pending = finished.value
             return False
-        except MergeOverflow as overflow:
-            raise StepOverflow(self.view.name, self.view.spec.place) from overflow
-        except FrameFailed as failed:
-            cause = failed.__cause__
-            if isinstance(cause, PySparkException) and cause.getCondition() == OVERFLOW:
-                raise StepOverflow(self.view.name, self.view.spec.place) from cause
-            raise StepFailed(self.view.name, self.view.spec.place, reason_of(cause)) from cause
+        except (MergeOverflow, FrameFailed) as error:
+            self.fail(error)
         return True
+
+    def found(self, changes: Changes) -> None:
+        """These are the changes of the view, without rows that do not fit."""
+        unfit = self.step.unfit.get(self.view.name)
+        self.step.changes[self.view.name] = changes if unfit is None else changes.without(unfit)
+
+    def fail(self, error: MergeOverflow | FrameFailed) -> NoReturn:
+        """Says which view it is, and where that is defined."""
+        cause = error.__cause__ if isinstance(error, FrameFailed) else error
+        is_overflow = isinstance(cause, PySparkException) and cause.getCondition() == OVERFLOW
+        if is_overflow or isinstance(error, MergeOverflow):
+            raise StepOverflow(self.view.name, self.view.spec.place) from cause
+        raise StepFailed(self.view.name, self.view.spec.place, reason_of(cause)) from cause
 
     def is_answered_ahead(self) -> bool:
         """Takes what was computed ahead, if this is the first that the keeper asks for. What failed is asked again."""

@@ -161,10 +161,14 @@ class Connection:
             raise _translated(error) from error
 
 
+STATEMENTS_KEPT = 1_000
+"""Prepared statements of a connection: a step of many views needs all that the one before it had."""
+
+
 def connect(path: str, *, flags: int, begin: str, prepare: Callable[[apsw.Connection], None]) -> Connection:
     """Opens the file; `prepare` gets the new connection once."""
     try:
-        opened = apsw.Connection(path, flags=flags)
+        opened = apsw.Connection(path, flags=flags, statementcachesize=STATEMENTS_KEPT)
         prepare(opened)
     except apsw.Error as error:
         raise _translated(error) from error

@@ -111,6 +111,10 @@ class Generation:
         """The numbers that its tables go by: its own, and that of the part beneath it."""
         return (self.number,) if self.beneath is None else (self.number, self.beneath)
 
+    def moved(self, fence: Fence, counters: Mapping[str, Counters]) -> Generation:
+        """The same further on, with the counters of the views that are given."""
+        return replace(self, fence=fence, counters={**self.counters, **counters})
+
     @property
     def fingerprints(self) -> dict[str, str]:
         return {name: view.fingerprint for name, view in self.views.items()}
@@ -259,21 +263,30 @@ class Catalog:
         FenceMoved if it is not where the generation has it: a commit whose answer was lost came through after all, and
         may have done so only now. What was computed from the old fence must not be stored then.
         """
-        moved = replace(generation, fence=fence, counters={**generation.counters, **(counters or {})})
-        changed = self._connection.execute(
-            _SET_FENCE,
-            {
-                "of": generation.pipeline,
-                "set": generation.set,
-                "nr": generation.number,
-                "from": generation.fence.to_json(),
-                "fence": fence.to_json(),
-                "counters": _counters_to_json(moved.counters),
-            },
-        )
-        if changed.rowcount != 1:
-            raise FenceMoved(generation.pipeline, generation.set, generation.number)
+        moved = generation.moved(fence, counters or {})
+        self.set_fences([(generation, moved)])
         return moved
+
+    def set_fences(self, moves: Sequence[tuple[Generation, Generation]]) -> None:
+        """The same for several generations, as they were and as they are now, in one go."""
+        lines = [
+            {
+                "of": before.pipeline,
+                "set": before.set,
+                "nr": before.number,
+                "from": before.fence.to_json(),
+                "fence": moved.fence.to_json(),
+                "counters": _counters_to_json(moved.counters),
+            }
+            for before, moved in moves
+        ]
+        if self._connection.execute(_SET_FENCE, lines).rowcount == len(lines):
+            return
+        for before, moved in moves:
+            found = self.read_generation(before.pipeline, before.set, before.number)
+            if found is None or found.fence != moved.fence:
+                raise FenceMoved(before.pipeline, before.set, before.number)
+        raise AssertionError("fewer fences were moved than there are, and all are where they should be")
 
     def switch(
         self, generation: Generation, *, replaces: Iterable[Generation] = (), switched_us: int | None = None

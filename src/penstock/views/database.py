@@ -76,8 +76,17 @@ class Database(ABC):
         """The rows of a lookup as plain columns, `size` at a time, or all at once."""
 
     @abstractmethod
-    def write(self, connection: Connection, table: StoredTable, arrays: Sequence[pa.Array], is_upsert: bool) -> None:
-        """Inserts rows given as plain columns; with `is_upsert` a row of the same primary columns is replaced."""
+    def write(
+        self,
+        connection: Connection,
+        targets: Sequence[tuple[StoredTable, int]],
+        arrays: Sequence[pa.Array],
+        is_upsert: bool,
+    ) -> None:
+        """Inserts rows given as plain columns, those up to each number into its table.
+
+        With `is_upsert` a row of the same primary columns is replaced.
+        """
 
     @abstractmethod
     def delete(self, connection: Connection, table: StoredTable, lookup: Lookup) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,10 @@ class Fence:
 
     def to_json(self) -> str:
         """The same text for the same fence, whatever the order in which it was put together."""
+        return self._json
+
+    @cached_property
+    def _json(self) -> str:
         document: dict[str, object] = {"clock_us": self.clock_us, "offsets": _in_order(self.offsets)}
         if self.kept is not None:
             document["kept"] = _in_order(self.kept)

@@ -126,7 +126,21 @@ class PostgresDatabase(Database):
                 if size is None:
                     return
 
-    def write(self, connection: Connection, table: StoredTable, arrays: Sequence[pa.Array], is_upsert: bool) -> None:
+    def write(
+        self,
+        connection: Connection,
+        targets: Sequence[tuple[StoredTable, int]],
+        arrays: Sequence[pa.Array],
+        is_upsert: bool,
+    ) -> None:
+        start = 0
+        for table, stop in targets:
+            self._write(connection, table, [each[start:stop] for each in arrays], is_upsert)
+            start = stop
+
+    def _write(self, connection: Connection, table: StoredTable, arrays: Sequence[pa.Array], is_upsert: bool) -> None:
+        if not len(arrays[0]):
+            return
         if is_upsert:
             arrays = _last_of_each(table, arrays)
         is_large = len(arrays[0]) >= COPY_ROWS_MIN or sum(each.nbytes for each in arrays) > _ARRAYS_BYTES_MAX

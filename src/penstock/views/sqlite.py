@@ -41,8 +41,9 @@ _LENGTH_MAX = 900_000_000
 _CHECKPOINT_PAGES = 8_192
 """32 MiB. With 1,000 pages, SQLite's own choice, a step over a thousand old rows would always end in a checkpoint."""
 _ROWS_AT_ONCE = 20_000
-_ROWS_TOGETHER = 16
-"""So many rows are written by one statement: starting one takes as long as storing a row. 2,000 columns still fit."""
+_TOGETHER = (64, 8, 1)
+"""So many rows are written by one statement, while there are as many: starting one takes as long as storing a row."""
+_PARAMETERS_MAX = 32_766
 _DECLARED: Mapping[Kind, str] = {
     "boolean": "BOOLEAN",
     "integer": "INTEGER",
@@ -108,17 +109,29 @@ class SqliteDatabase(Database):
             if size is None:
                 return
 
-    def write(self, connection: Connection, table: StoredTable, arrays: Sequence[pa.Array], is_upsert: bool) -> None:
+    def write(
+        self,
+        connection: Connection,
+        targets: Sequence[tuple[StoredTable, int]],
+        arrays: Sequence[pa.Array],
+        is_upsert: bool,
+    ) -> None:
         cursor, width = _apsw(connection).cursor(), len(arrays)
-        try:
-            for start in range(0, len(arrays[0]), _ROWS_AT_ONCE):
-                values = _row_by_row([each[start : start + _ROWS_AT_ONCE] for each in arrays])
-                whole = len(values) - len(values) % (_ROWS_TOGETHER * width)
-                for rows, part in ((_ROWS_TOGETHER, values[:whole]), (1, values[whole:])):
-                    if part:
-                        cursor.executemany(self._insert_statement(table, is_upsert, rows), _cut(part, rows * width))
-        except apsw.ConstraintError as error:
-            raise RowsRefused(table.name, error) from error
+        few = _row_by_row(arrays) if len(arrays[0]) <= _ROWS_AT_ONCE else None
+        for table, start, stop in _pieces(targets):
+            values = (
+                _row_by_row([each[start:stop] for each in arrays]) if few is None else few[start * width : stop * width]
+            )
+            try:
+                for rows in _TOGETHER:
+                    size = rows * width
+                    whole = len(values) - len(values) % size if size <= _PARAMETERS_MAX else 0
+                    if whole:
+                        lines = (values[first : first + size] for first in range(0, whole, size))
+                        cursor.executemany(self._insert_statement(table, is_upsert, rows), lines)
+                        values = values[whole:]
+            except apsw.ConstraintError as error:
+                raise RowsRefused(table.name, error) from error
 
     def delete(self, connection: Connection, table: StoredTable, lookup: Lookup) -> int:
         statement = self._lookup_statement("delete", table, lookup)
@@ -280,16 +293,21 @@ def _lines(lookup: Lookup) -> Iterable[tuple[Any, ...]]:
     return zip(*(_driver_values(each) for each in lookup.parameters), strict=True)
 
 
+def _pieces(targets: Sequence[tuple[StoredTable, int]]) -> Iterator[tuple[StoredTable, int, int]]:
+    """Which rows go into which table, not too many at once."""
+    begin = 0
+    for table, end in targets:
+        for start in range(begin, end, _ROWS_AT_ONCE):
+            yield table, start, min(start + _ROWS_AT_ONCE, end)
+        begin = end
+
+
 def _row_by_row(arrays: Sequence[pa.Array]) -> list[Any]:
     """The values of plain columns as apsw binds them, one row after the other."""
     values: list[Any] = [None] * (len(arrays) * len(arrays[0]))
     for place, each in enumerate(arrays):
         values[place :: len(arrays)] = _driver_values(each)
     return values
-
-
-def _cut(values: list[Any], size: int) -> Iterator[list[Any]]:
-    return (values[start : start + size] for start in range(0, len(values), size))
 
 
 def _driver_values(array: pa.Array) -> list[Any]:

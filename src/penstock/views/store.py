@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +30,9 @@ from sqlalchemy.sql.selectable import NamedFromClause
 
 from penstock.errors import RowsReplaced, StoreUrlError
 from penstock.views.database import Database, Rows
+from penstock.views.keys import key_order
 from penstock.views.publishing import create_published, show, take_away, withdraw_all
+from penstock.views.stack import Stack, alike
 from penstock.views.tables import Both, In, Lookup, Ranges, StoredTable, Unfit, Where, unfits
 from penstock.views.values import join, split, to_plain
 
@@ -198,11 +201,22 @@ class Transaction(Snapshot):
 
     def insert(self, table: StoredTable, rows: pa.Table) -> list[Unfit]:
         """Adds rows. Those with a value that the database cannot hold are left out and returned."""
-        return self._write(table, rows, is_upsert=False)
+        [unfit] = self._write([table], [rows], is_upsert=False)
+        return unfit
 
     def upsert(self, table: StoredTable, rows: pa.Table) -> list[Unfit]:
         """Adds rows, and replaces those with the same primary columns; of two given for one, the last stays."""
-        return self._write(table, rows, is_upsert=True)
+        [unfit] = self.upsert_all([(table, rows)])
+        return unfit
+
+    def upsert_all(self, given: Sequence[tuple[StoredTable, pa.Table]]) -> list[list[Unfit]]:
+        """The same for several tables, each once: a few rows for each of many take a fraction of the time."""
+        unfit: list[list[Unfit]] = [[] for _ in given]
+        for places in alike(range(len(given)), lambda n: given[n][1].num_rows, lambda n: given[n][0].likeness):
+            tables, rows = zip(*(given[place] for place in places), strict=True)
+            for place, found in zip(places, self._write(tables, rows, is_upsert=True), strict=True):
+                unfit[place] = found
+        return unfit
 
     def delete(self, table: StoredTable, column: str, values: pa.Array) -> int:
         """Deletes the rows whose column has one of the values; returns how many there were."""
@@ -223,7 +237,7 @@ class Transaction(Snapshot):
             found.column(each.name) if each.name in table.primary else pa.nulls(found.num_rows, each.type)
             for each in table.schema
         ]
-        self._write(table, pa.table(columns, schema=table.schema), is_upsert=True, is_gone=True)
+        self._write([table], [pa.table(columns, schema=table.schema)], is_upsert=True, is_gone=True)
         return int(found.num_rows)
 
     def publish(self, name: str, table: StoredTable, columns: Sequence[str]) -> None:
@@ -257,35 +271,48 @@ class Transaction(Snapshot):
         with self._changing():
             self._database.patiently(self.connection, body)
 
-    def _write(self, table: StoredTable, rows: pa.Table, *, is_upsert: bool, is_gone: bool = False) -> list[Unfit]:
-        if rows.schema.names != table.schema.names:
-            rows = rows.select(table.schema.names)
-        if rows.schema != table.schema:
-            rows = rows.cast(table.schema)
-        if not rows.num_rows:
-            return []
-        target = table.top
-        if table.beneath is not None:
-            rows = rows.append_column(target.schema.field(len(target.schema) - 1), pa.repeat(is_gone, rows.num_rows))
-            is_upsert = True  # Never a plain insert: the upper table may have a row that hides one of the same key.
+    def _write(
+        self, tables: Sequence[StoredTable], given: Sequence[pa.Table], *, is_upsert: bool, is_gone: bool = False
+    ) -> list[list[Unfit]]:
+        """Writes rows of tables that are alike. If some do not fit, table by table: they are named by its columns."""
+        targets = [table.top for table in tables]
+        stack = Stack.of([_fitted(rows, table, is_gone) for rows, table in zip(given, tables, strict=True)])
+        if not stack.rows.num_rows:
+            return [[] for _ in tables]
+        # Never a plain insert into an upper table: it may have a row that hides one of the same key.
+        is_upsert = is_upsert or tables[0].beneath is not None
+        order = key_order(stack, targets[0].primary) if is_upsert else None
+        rows = stack.rows if order is None else stack.rows.take(order)
         with self._changing():
-            plain = [to_plain(each) for each in split(rows, target.columns)]
-            for column, each in zip(target.columns, plain, strict=True):
+            plain = [to_plain(each) for each in split(rows, targets[0].columns)]
+            for column, each in zip(targets[0].columns, plain, strict=True):
                 self._database.refuse(column, each)
-            unfit = unfits(target.columns, plain)
-            arrays = [each.array for each in plain]
+            unfit = unfits(targets[0].columns, plain)
+            if unfit and len(tables) > 1:
+                pairs = zip(tables, given, strict=True)
+                return [self._write([table], [own], is_upsert=is_upsert, is_gone=is_gone)[0] for table, own in pairs]
+            arrays, stops = [each.array for each in plain], stack.stops
             if unfit:
                 left_out = {each.row for each in unfit}
                 fits = pa.array([row not in left_out for row in range(rows.num_rows)])
                 arrays = [each.filter(fits) for each in arrays]
-            if len(arrays[0]):
-                self._database.write(self.connection, target, arrays, is_upsert)
-                for lower in table.parts[1:]:
-                    equal = tuple(each for name in lower.primary for each in lower.physical(name))
-                    named = dict(zip((each.name for each in target.columns), arrays, strict=True))
-                    keys = tuple(named[each.name] for each in equal)
-                    self._database.cover(self.connection, lower, Lookup(equal=equal, parameters=keys))
-        return unfit
+                stops = (len(arrays[0]),)
+            if stops[-1]:
+                self._database.write(self.connection, [*zip(targets, stops, strict=True)], arrays, is_upsert)
+                for table, start, stop in zip(tables, (0, *stops), stops, strict=False):
+                    self._cover(table, [each[start:stop] for each in arrays] if table.beneath is not None else [])
+        return [
+            [each if order is None else replace(each, row=int(order[each.row])) for each in unfit],
+            *([] for _ in tables[1:]),
+        ]
+
+    def _cover(self, table: StoredTable, arrays: Sequence[pa.Array]) -> None:
+        """Marks what lies beneath rows that were written, given as plain columns."""
+        for lower in table.parts[1:]:
+            equal = tuple(each for name in lower.primary for each in lower.physical(name))
+            named = dict(zip((each.name for each in table.top.columns), arrays, strict=True))
+            keys = tuple(named[each.name] for each in equal)
+            self._database.cover(self.connection, lower, Lookup(equal=equal, parameters=keys))
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -407,3 +434,14 @@ class Store:
 
 def _chosen(table: StoredTable, names: Sequence[str] | None) -> pa.Schema:
     return table.schema if names is None else pa.schema([table.schema.field(name) for name in names])
+
+
+def _fitted(rows: pa.Table, table: StoredTable, is_gone: bool) -> pa.Table:
+    """Rows with the columns of a table, or of the upper one of two."""
+    if rows.schema.names != table.schema.names:
+        rows = rows.select(table.schema.names)
+    if rows.schema != table.schema:
+        rows = rows.cast(table.schema)
+    if table.beneath is None:
+        return rows
+    return rows.append_column(table.top.schema.field(len(table.top.schema) - 1), pa.repeat(is_gone, rows.num_rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -64,6 +64,9 @@ class StoredTable:
     columns: tuple[Physical, ...] = field(init=False, repr=False, compare=False)
     parts: tuple[StoredTable, ...] = field(init=False, repr=False, compare=False)
     """The tables whose rows together are the rows of this one."""
+    likeness: Hashable = field(init=False, repr=False, compare=False)
+    """What tables have in common that are written to in the same way: all but the names."""
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", physical_columns(self.schema))
@@ -75,6 +78,12 @@ class StoredTable:
             top = StoredTable(table_name(self.name, "speed"), upper, self.primary, self.indexes, is_upper=True)
             parts = (top, replace(self.beneath, hidden_by=top))
         object.__setattr__(self, "parts", parts)
+        primary = tuple(map(self.schema.get_field_index, self.primary))
+        object.__setattr__(self, "likeness", (tuple(self.schema.types), primary, self.beneath is None))
+        object.__setattr__(self, "_hash", hash((self.name, *self.schema.names)))
+
+    def __hash__(self) -> int:
+        return self._hash  # Made once: every statement is found by it.
 
     @property
     def top(self) -> StoredTable:

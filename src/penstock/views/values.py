@@ -46,10 +46,10 @@ class Physical:
     part: Literal["start", "end"] | None
     """Which half of a window it is, if it is one."""
     type: pa.DataType
+    kind: Kind = field(init=False, compare=False)
 
-    @property
-    def kind(self) -> Kind:
-        return kind_of(self.type)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", kind_of(self.type))
 
 
 @dataclass
@@ -110,12 +110,19 @@ def kind_of(data_type: pa.DataType) -> Kind:
     return "text"
 
 
+def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column in one piece."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
 def split(rows: pa.Table, columns: Sequence[Physical]) -> list[pa.Array]:
     """The rows as arrays of the physical columns."""
     found = []
     for each in columns:
-        array = _one(rows.column(each.logical))
-        found.append(array if each.part is None else pc.struct_field(array, each.part))
+        array = one_array(rows.column(each.logical))
+        found.append(array if each.part is None else array.flatten()[each.part == "end"])
     return found
 
 
@@ -142,9 +149,9 @@ def to_plain(array: pa.Array) -> Plain:
 
         return to_json(array)
     if kind == "timestamp":
-        return _bounded(array.view(pa.int64()), pa.timestamp("us"), TIMESTAMP_US)
+        return _times(array.view(pa.int64()), pa.timestamp("us"), TIMESTAMP_US)
     if kind == "date":
-        return _bounded(array.view(pa.int32()), pa.date32(), DATE_DAYS)
+        return _times(array.view(pa.int32()), pa.date32(), DATE_DAYS)
     if pa.types.is_duration(data_type):
         return Plain(array.view(pa.int64()))
     if kind == "binary":
@@ -193,10 +200,19 @@ def _digits(array: pa.Array) -> pa.Array:
     return pc.replace_with_mask(texts, has_power.fill_null(False), plain)
 
 
+def _times(numbers: pa.Array, data_type: pa.DataType, bounds: tuple[int, int]) -> Plain:
+    """Times as ISO text, but for those outside of the years 1 to 9999; each that is there often is written once."""
+    coded = numbers.dictionary_encode()
+    if 4 * len(coded.dictionary) < len(numbers):
+        plain = _bounded(coded.dictionary, data_type, bounds)
+        if not plain.misfits:
+            return Plain(plain.array.take(coded.indices))
+    return _bounded(numbers, data_type, bounds)
+
+
 def _bounded(numbers: pa.Array, data_type: pa.DataType, bounds: tuple[int, int]) -> Plain:
-    """Times as ISO text, but for those outside of the years 1 to 9999."""
-    span = pc.min_max(numbers)
-    if not span["min"].is_valid or (span["min"].as_py() >= bounds[0] and span["max"].as_py() <= bounds[1]):
+    there = numbers.drop_null().to_numpy()
+    if not len(there) or (there.min() >= bounds[0] and there.max() <= bounds[1]):
         return Plain(numbers.view(data_type).cast(pa.string()))
     is_outside = pc.or_(pc.less(numbers, bounds[0]), pc.greater(numbers, bounds[1])).fill_null(False)
     inside = pc.if_else(is_outside, pa.scalar(None, numbers.type), numbers)
@@ -213,10 +229,6 @@ def _free_name(name: str, taken: set[str]) -> str:
         name = f"{name.encode()[: _NAME_BYTES_MAX - 11].decode(errors='ignore')}_{digest}"
     taken.add(name.lower())
     return name
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _is_microseconds(data_type: pa.DataType) -> bool:
