@@ -96,6 +96,22 @@ def test_a_sum_that_overflows_fails_alike_in_batch_and_stream_and_stores_nothing
         assert rows_of(engine, store) == {"totals": [("a", 2**63), ("b", 3)]}
 
 
+def test_of_views_that_are_merged_together_the_one_that_overflows_is_named(tmp_path: Path, spark: SparkSession) -> None:
+    app = sums()
+    app.view("doubled", key="k", sql="SELECT k, sum(2 * n) AS twice FROM events GROUP BY k")
+    app.view("odd", key="k", sql="SELECT k, sum(n % 2) AS odd FROM events GROUP BY k")
+    lab = Lab(tmp_path, app, spark)
+    lab.append("events", [{"k": "a", "n": LARGEST // 2}, {"k": "b", "n": 1}])
+    with lab.engine("live") as (engine, store):
+        run_stream(engine, once=True)
+        before = rows_of(engine, store)
+        lab.append("events", [{"k": "a", "n": 2}])
+        with pytest.raises(StepOverflow) as raised:
+            run_stream(engine, once=True)
+        assert raised.value.view == "doubled"
+        assert rows_of(engine, store) == before
+
+
 def test_a_stream_goes_on_from_its_fence_once_the_sum_fits_again(tmp_path: Path, spark: SparkSession) -> None:
     lab = Lab(tmp_path, sums(), spark)
     lab.append("events", [{"k": "a", "n": LARGEST}, {"k": "a", "n": 1}])

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.upkeep import recent_rows
 from penstock.upkeep.changes import KEY, Changes
-from penstock.upkeep.recent_rows import RecentRows
+from penstock.upkeep.recent_rows import RecentRows, Shelves, read_all, wrote_all
 from penstock.views.catalog import Generation
 from penstock.views.fence import Fence
-from penstock.views.keys import key_hashes
+from penstock.views.keys import halves, key_hashes
+from penstock.views.stack import renamed
 from penstock.views.store import In, Store, StoredTable, Where, open_store
 
 SCHEMA = pa.schema([(KEY, pa.binary(16)), ("name", pa.string()), ("hits", pa.int64())])
@@ -134,6 +137,86 @@ def test_rows_that_change_all_the_time_are_held_once(database: Watched, monkeypa
         assert len(index.places) == 3
         assert shelf.rows.num_rows <= 8
     assert database.asked == [1]
+
+
+OTHER = StoredTable(
+    "visits__1", pa.schema([(KEY, pa.binary(16)), ("who", pa.string()), ("visits", pa.int64())]), (KEY,)
+)
+"""Another table of the same types."""
+
+
+def test_tables_that_share_shelves_are_read_together_and_each_has_its_own_rows(database: Watched) -> None:
+    with database.store.transaction(None) as tx:
+        tx.create(OTHER)
+        tx.upsert(OTHER, renamed(rows(b=7), OTHER.schema))
+    shelves: Shelves = {}
+    one, another = RecentRows(database, shelves), RecentRows(database, shelves)
+    for each, table in ((one, TABLE), (another, OTHER)):
+        each.stand_at(GENERATION)
+        each.read(table, asked_for("a"))
+    one.stand_at(write(database, one, 6, rows(a=1, b=2)))
+    database.asked.clear()
+    wanted = asked_for("b", "a").values
+    [hers, his] = read_all([(one, TABLE, wanted), (another, OTHER, wanted)])
+    assert hits(hers) == {"a": 1, "b": 2}
+    assert his.to_pylist() == [{KEY: wanted[0].as_py(), "who": "b", "visits": 7}]
+    assert database.asked == [2], "only the other table was asked"
+
+    wrote_all(
+        [(one, TABLE, Changes(hers, rows(b=3))), (another, OTHER, Changes(his, renamed(rows(b=8), OTHER.schema)))]
+    )
+    [hers, his] = read_all([(one, TABLE, wanted[:1]), (another, OTHER, wanted[:1])])
+    assert [hers["hits"].to_pylist(), his["visits"].to_pylist()] == [[3], [8]]
+    assert database.asked == [2]
+
+
+def test_rows_that_somebody_else_held_of_a_table_are_not_taken_for_the_stored_ones(database: Watched) -> None:
+    shelves: Shelves = {}
+    old, new = RecentRows(database, shelves), RecentRows(database, shelves)
+    old.stand_at(GENERATION)
+    old.read(TABLE, asked_for("a"))
+    moved = write(database, old, 6, rows(a=1))
+    with database.store.transaction(None) as tx:
+        tx.upsert(TABLE, rows(a=100))
+    new.stand_at(moved)
+    assert hits(new.read(TABLE, asked_for("a"))) == {"a": 100}
+
+
+def test_whoever_is_gone_leaves_nothing_on_the_shelves(database: Watched) -> None:
+    shelves: Shelves = {}
+    recent = RecentRows(database, shelves)
+    recent.stand_at(GENERATION)
+    recent.read(TABLE, asked_for("a"))
+    write(database, recent, 6, rows(a=1))
+    [shelf] = shelves.values()
+    assert len(shelf.indexes) == 1
+    del recent
+    assert not shelf.indexes
+
+
+_names = st.sampled_from("abcdef")
+
+
+@given(
+    steps=st.lists(st.tuples(st.dictionaries(_names, st.integers(0, 99), max_size=6), st.sets(_names))),
+    most=st.integers(1, 5),
+)
+def test_what_is_held_is_what_was_written_last(steps: list[tuple[dict[str, int], set[str]]], most: int) -> None:
+    """Whatever comes and goes: a row that is at hand is the row as it is, and one that went is not there."""
+    model: dict[str, int] = {}
+    shelf, held = recent_rows.Shelf(SCHEMA), (0, "hits__1")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(recent_rows, "ROWS_MAX", most)
+        for after, gone in steps:
+            before = rows(**{name: model[name] for name in sorted(gone | set(after)) if name in model})
+            model = {name: count for name, count in model.items() if name not in gone} | after
+            shelf.hold([(held, Changes(before, rows(**after)))])
+            names = [*"abcdef"]
+            places, is_held = shelf.index(held).find(*halves(asked_for(*names).values))
+            found = hits(shelf.rows.take(places))
+            assert [*found] == [name for name, is_there in zip(names, is_held, strict=True) if is_there]
+            assert found.items() <= model.items()
+            assert set(list(after)[:most]) <= set(found), "the latest are at hand"
 
 
 def test_rows_that_are_large_are_not_held(database: Watched, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from penstock.errors import OwnershipLost, QueryRefused, RowsRefused, StoreUrlError, ViewNameTaken
+from penstock.views.keys import key_hashes
 from penstock.views.store import Both, In, Ranges, Snapshot, Store, StoredTable, Unfit, open_store
 from tests.views.stored_rows import HITS, MINUTE, WINDOW, columns, hits, listed, same, seen
 
@@ -56,12 +57,68 @@ def test_many_rows_replace_many(made: Store) -> None:
     assert pc.sum(found.column("hits")).as_py() == 3_000 + 9_000 * 2 + 5
 
 
-@pytest.mark.parametrize("count", [1, 15, 16, 17, 32, 50])
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 32, 36, 50, 100])
 def test_however_many_rows_are_given_each_is_stored_and_the_last_of_a_key_stays(made: Store, count: int) -> None:
     rows = [(n, f"/{n}", n) for n in range(count)]
     put(made, *rows[: count // 2])
     put(made, *rows, *((minute, url, hits + 100) for minute, url, hits in rows))
     assert sorted(seen(made.read(HITS))) == [(minute, url, hits + 100) for minute, url, hits in rows]
+
+
+ALIKE = [
+    StoredTable(
+        f"counts_{name}", pa.schema([("_key", pa.binary(16)), (name, pa.string()), ("n", pa.int64())]), ("_key",)
+    )
+    for name in ("page", "user", "device")
+]
+"""Tables of the same types with other names."""
+
+
+def counted(table: StoredTable, **counts: int) -> pa.Table:
+    named = pa.table({"name": pa.array([*counts], pa.string()), "n": pa.array([*counts.values()], pa.int64())})
+    return pa.table([key_hashes(named, ["name"]), *named.columns], schema=table.schema)
+
+
+def stored_counts(store: Store, table: StoredTable) -> dict[str, int]:
+    names, counts = store.read(table).columns[1:]
+    return dict(zip(names.to_pylist(), counts.to_pylist(), strict=True))
+
+
+def test_rows_of_several_tables_that_are_given_together_go_each_into_its_own(store: Store) -> None:
+    with store.transaction(None) as tx:
+        for table in (*ALIKE, HITS):
+            tx.create(table)
+        tx.upsert(ALIKE[1], counted(ALIKE[1], a=1, z=1))
+        many = {f"row {number}": number for number in range(6_000)}
+        pairs = [
+            (ALIKE[0], counted(ALIKE[0], b=2, a=3)),
+            (HITS, hits((0, "/a", 1))),
+            (ALIKE[2], counted(ALIKE[2], **many)),
+        ]
+        assert tx.upsert_all([*pairs, (ALIKE[1], counted(ALIKE[1], c=4, a=5))]) == [[], [], [], []]
+        assert tx.upsert_all([(ALIKE[0], counted(ALIKE[0])), (ALIKE[1], counted(ALIKE[1], c=6))]) == [[], []]
+        assert tx.upsert_all([]) == []
+    found = [stored_counts(store, table) for table in ALIKE]
+    assert found == [{"a": 3, "b": 2}, {"a": 5, "c": 6, "z": 1}, many]
+    assert seen(store.read(HITS)) == [(0, "/a", 1)]
+
+
+def test_a_row_that_does_not_fit_is_named_by_its_own_table(store: Store) -> None:
+    tables = [
+        StoredTable(f"times_{name}", pa.schema([("_key", pa.binary(16)), (name, pa.timestamp("us"))]), ("_key",))
+        for name in ("came", "left")
+    ]
+    moments = [pa.array(each, pa.int64()).view(pa.timestamp("us")) for each in ([2, 1, 3], [3, 2**62, 1])]
+    keys = pa.array([bytes([each]) * 16 for each in (9, 1, 5)], pa.binary(16))
+    with store.transaction(None) as tx:
+        for table in tables:
+            tx.create(table)
+        fit, unfit = tx.upsert_all(
+            [(table, pa.table([keys, each], schema=table.schema)) for table, each in zip(tables, moments, strict=True)]
+        )
+    assert fit == []
+    assert [(each.row, each.column) for each in unfit] == [(1, "left")], "rows are named by where they were given"
+    assert [store.count(table) for table in tables] == [3, 2]
 
 
 def test_two_rows_of_one_key_given_together_are_refused_as_an_insert(made: Store) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -166,9 +167,10 @@ class RunningSet:
         found = {}
         for name, topic in self.topics.items():
             begun = _started(topic, start.get(name))
-            found[name] = shared.setdefault(
-                (name, *begun.items(), *stop[name].items()), Slice(topic, begun, dict(stop[name]))
-            )
+            place = (name, *begun.items(), *stop[name].items())
+            if place not in shared:
+                shared[place] = Slice(topic, begun, dict(stop[name]))
+            found[name] = shared[place]
         return found
 
     def write_first_rows(self, step: Step) -> Work[None]:
@@ -191,7 +193,8 @@ class RunningSet:
         clock = max([self.fence.clock_us, *(part.clock_us for part in step.slices.values())])
         begun = {name: part.start for name, part in step.slices.items()} if self.is_new else self._kept_to
         kept = None if not self._has_kept_rows else stop if not step.is_big else {} if begun == stop else begun
-        closed = {view.name: self.fence.clock_us - self._lateness_us(view) for view in self.views if not self.is_new}
+        lateness = {} if self.is_new else self._lateness_us
+        closed = {view: self.fence.clock_us - each for view, each in lateness.items()}
         fence = Fence(stop, clock, kept)
         return write_step(tx, self.generation, self.views, step, fence, closed=closed)
 
@@ -230,11 +233,14 @@ class RunningSet:
         """A transaction that only the owner of the pipeline can make."""
         return self._store.transaction(self._owner)
 
-    def _lateness_us(self, view: CompiledView) -> int:
-        """The greatest lateness among the topics that a view is made of, in microseconds."""
-        by_name = {each.name: each for each in self.views}
-        own = [self.topics[name].definition.lateness // timedelta(microseconds=1) for name in view.topics]
-        return max([*own, *(self._lateness_us(by_name[name]) for name in view.upstream)], default=0)
+    @cached_property
+    def _lateness_us(self) -> dict[str, int]:
+        """For each view the greatest lateness among the topics that it is made of, in microseconds."""
+        found: dict[str, int] = {}
+        for view in self.views:  # Each after those that it is made of.
+            own = [self.topics[name].definition.lateness // timedelta(microseconds=1) for name in view.topics]
+            found[view.name] = max([*own, *(found[name] for name in view.upstream)], default=0)
+        return found
 
     # --- rows kept for redos ---
 
@@ -256,8 +262,9 @@ class RunningSet:
         if self.is_new:
             return True
         before = sum(offset for offsets in self.fence.offsets.values() for offset in offsets.values())
-        is_there = all(not any(topic.start().values()) for topic in self.topics.values())
-        return is_there and rows >= max(BIG_ROWS, before // 4)
+        if rows < max(BIG_ROWS, before // 4):
+            return False
+        return all(not any(topic.start().values()) for topic in self.topics.values())
 
     def fill_kept_rows(self, rows: int | None = None) -> Work[None]:
         """Brings the kept rows up to the fence, where a big step or a batch left them behind, so many at a time."""

@@ -158,7 +158,8 @@ def corrected_rows(view: CompiledView, changes: Changes, closed_us: int | None) 
 
 def _ended(rows: pa.Table, window: str, moment_us: int) -> npt.NDArray[np.bool_]:
     """Whether the window of each row ended by that moment; never so of one without an end."""
-    ends = one_array(rows.column(window)).flatten()[1].view(pa.int64()).fill_null(np.iinfo(np.int64).max)
+    ends = one_array(rows.column(window)).flatten()[1].view(pa.int64())
+    ends = ends.fill_null(np.iinfo(np.int64).max) if ends.null_count else ends
     ended: npt.NDArray[np.bool_] = ends.to_numpy() <= moment_us
     return ended
 

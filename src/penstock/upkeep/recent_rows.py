@@ -188,12 +188,14 @@ class Index:
         self._seconds: Halves = np.empty(0, np.uint64)
         """In order; no two are the same."""
         self.places: Places = np.empty(0, np.int64)
+        self._last: tuple[Halves, Places, Flags] | None = None
+        """What was looked for last: a step looks for the keys that it writes."""
 
     def find(self, firsts: Halves, seconds: Halves) -> tuple[Places, Flags]:
         """The places of the keys that are known, in their order; and which are."""
         near, is_known = self._near(seconds)
         if len(self.places):
-            is_known &= self._firsts[near] == firsts
+            is_known = is_known & (self._firsts[near] == firsts)
         return self.places[near if is_known.all() else near[is_known]], is_known
 
     def note(self, firsts: Halves, seconds: Halves, places: Places) -> None:
@@ -223,11 +225,14 @@ class Index:
 
     def _near(self, seconds: Halves) -> tuple[Places, Flags]:
         """Where each second half is, if it is there, and whether it is."""
+        if self._last is not None and np.array_equal(self._last[0], seconds):
+            return self._last[1:]
         if not len(self._seconds):
             return np.zeros(len(seconds), np.int64), np.zeros(len(seconds), bool)
         near = np.minimum(np.searchsorted(self._seconds, seconds), len(self._seconds) - 1)
-        is_known: Flags = self._seconds[near] == seconds
-        return near, is_known
+        self._last = seconds, near, self._seconds[near] == seconds
+        return self._last[1:]
 
     def _choose(self, chosen: Places) -> None:
         self._firsts, self._seconds, self.places = self._firsts[chosen], self._seconds[chosen], self.places[chosen]
+        self._last = None

@@ -83,7 +83,7 @@ class Database(ABC):
         arrays: Sequence[pa.Array],
         is_upsert: bool,
     ) -> None:
-        """Inserts rows given as plain columns, those up to each number into its table.
+        """Inserts rows given as plain columns, which may be coded: those up to each number into its table.
 
         With `is_upsert` a row of the same primary columns is replaced.
         """

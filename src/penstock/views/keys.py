@@ -50,6 +50,7 @@ _known: dict[int, dict[bytes, bytes]] = {HASH_BYTES: {}, HASH_BYTES - TIME_BYTES
 Matrix = npt.NDArray[np.uint8]
 """A line of bytes for each value."""
 Halves = npt.NDArray[np.uint64]
+"""The first, or the last, eight bytes of hashes."""
 Fixed = list[bytes | Matrix]
 """Bytes of which each row has as many as all others, side by side: the same for all rows, or a line for each."""
 
@@ -65,9 +66,9 @@ def key_hashes(table: pa.Table, columns: Sequence[str], *, remembers: bool = Tru
     if timed is None:
         hashes = _digests(arrays, rows, HASH_BYTES, remembers=remembers)
     else:
-        digests = np.frombuffer(_digests(arrays, rows, HASH_BYTES - TIME_BYTES, remembers=remembers), np.uint8)
-        hashes = np.concatenate([_seconds(timed), digests.reshape(rows, HASH_BYTES - TIME_BYTES)], axis=1).tobytes()
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(HASH_BYTES), rows, [None, pa.py_buffer(hashes)])
+        digests = _digests(arrays, rows, HASH_BYTES - TIME_BYTES, remembers=remembers)
+        hashes = np.concatenate([_seconds(timed), digests], axis=1)
+    return _fixed_binary(hashes)
 
 
 def halves(keys: pa.Array) -> tuple[Halves, Halves]:
@@ -140,33 +141,53 @@ def _seconds(array: pa.Array) -> Matrix:
 # --- the hash of a key ---
 
 
-def _digests(arrays: Sequence[pa.Array], rows: int, size: int, *, remembers: bool) -> bytes:
-    """The hash of each row, one after the other."""
-    pieces, longest = _rows_of_bytes(arrays, rows)
+def _digests(arrays: Sequence[pa.Array], rows: int, size: int, *, remembers: bool) -> Matrix:
+    """The hash of each row."""
+    if not arrays or not rows:
+        return np.tile(np.frombuffer(blake2b(digest_size=size).digest(), np.uint8), (rows, 1))
+    encoded, longest = _encoded_rows(arrays, rows)
     if not remembers or rows > _FEW_ROWS or longest > _KNOWN_BYTES:
         begin = blake2b(digest_size=size).copy  # A copy is made in two thirds of the time of a new one.
-        return b"".join([_digest(begin(), piece) for piece in pieces])
-    known = _known[size]
+        return _matrix(b"".join([_digest(begin(), piece) for piece in _pieces(encoded)]), size)
+    coded = encoded.dictionary_encode()  # The rows of many views often have the same few keys.
+    pieces, known = _pieces(coded.dictionary), _known[size]
     try:
-        return b"".join(map(known.__getitem__, pieces))
+        digests = b"".join(map(known.__getitem__, pieces))
     except KeyError:
         if len(known) > _KNOWN_MAX:
             known = _known[size] = {}  # A new one: another thread may be reading the old one.
         for piece in {each for each in pieces if each not in known}:
             known[piece] = blake2b(piece, digest_size=size).digest()
-        return b"".join(map(known.__getitem__, pieces))
+        digests = b"".join(map(known.__getitem__, pieces))
+    found: Matrix = _matrix(digests, size)[coded.indices.to_numpy()]
+    return found
 
 
-def _rows_of_bytes(arrays: Sequence[pa.Array], rows: int) -> tuple[list[bytes], int]:
+def _encoded_rows(arrays: Sequence[pa.Array], rows: int) -> tuple[pa.Array, int]:
     """Each row as it is encoded, and how long the longest of them is."""
-    if not arrays or not rows:
-        return [b""] * rows, 0
     fixed = _all_fixed(arrays)
-    if fixed is None:
-        pieces = _joined([_encoded(each) for each in arrays]).to_pylist()
-        return pieces, max(map(len, pieces))
-    matrix = _side_by_side(fixed, rows)  # All of a size, so numpy can cut them.
-    return _cut(matrix), matrix.shape[1]
+    if fixed is not None:
+        matrix = _side_by_side(fixed, rows)
+        return _fixed_binary(matrix), matrix.shape[1]
+    joined = _joined([_encoded(each) for each in arrays])
+    return joined, pc.max(pc.binary_length(joined)).as_py()
+
+
+def _pieces(encoded: pa.Array) -> list[bytes]:
+    """Each value by itself."""
+    if not pa.types.is_fixed_size_binary(encoded.type):
+        return encoded.to_pylist()  # type: ignore[no-any-return]
+    return _cut(_raw(encoded, encoded.type.byte_width))  # All of a size, so numpy can cut them.
+
+
+def _matrix(data: bytes, width: int) -> Matrix:
+    return np.frombuffer(data, np.uint8).reshape(-1, width)
+
+
+def _fixed_binary(matrix: Matrix) -> pa.Array:
+    rows, width = matrix.shape
+    data = pa.py_buffer(np.ascontiguousarray(matrix))
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), rows, [None, data])
 
 
 def _cut(matrix: Matrix) -> list[bytes]:
@@ -281,9 +302,7 @@ def _side_by_side(fixed: Fixed, rows: int) -> Matrix:
 
 
 def _as_binary(fixed: Fixed, rows: int) -> pa.Array:
-    matrix = _side_by_side(fixed, rows)
-    buffers = [None, pa.py_buffer(matrix)]
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(matrix.shape[1]), rows, buffers).cast(pa.large_binary())
+    return _fixed_binary(_side_by_side(fixed, rows)).cast(pa.large_binary())
 
 
 def _sized(tag: int, values: pa.Array) -> pa.Array:

@@ -56,7 +56,7 @@ from penstock.loopback import warn_of_plain_database
 from penstock.views.copying import copy_lines
 from penstock.views.database import Database, Purpose, Rows, quote_every_name, refuse_long
 from penstock.views.tables import Lookup, StoredTable
-from penstock.views.values import Kind, Physical, Plain, from_plain, plain_type
+from penstock.views.values import Kind, Physical, Plain, decoded, from_plain, plain_type
 
 VERSION_MIN = 150_000
 CONNECT_SECONDS = 10
@@ -135,7 +135,7 @@ class PostgresDatabase(Database):
     ) -> None:
         start = 0
         for table, stop in targets:
-            self._write(connection, table, [each[start:stop] for each in arrays], is_upsert)
+            self._write(connection, table, [decoded(each[start:stop]) for each in arrays], is_upsert)
             start = stop
 
     def _write(self, connection: Connection, table: StoredTable, arrays: Sequence[pa.Array], is_upsert: bool) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlalchemy import Connection, and_, bindparam, create_engine, delete, literal_column, select, text, update
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
@@ -119,17 +119,18 @@ class SqliteDatabase(Database):
         cursor, width = _apsw(connection).cursor(), len(arrays)
         few = _row_by_row(arrays) if len(arrays[0]) <= _ROWS_AT_ONCE else None
         for table, start, stop in _pieces(targets):
-            values = (
-                _row_by_row([each[start:stop] for each in arrays]) if few is None else few[start * width : stop * width]
-            )
+            values, place = few, start * width
+            if values is None:
+                values, place = _row_by_row([each[start:stop] for each in arrays]), 0
+            end = place + (stop - start) * width
             try:
                 for rows in _TOGETHER:
                     size = rows * width
-                    whole = len(values) - len(values) % size if size <= _PARAMETERS_MAX else 0
-                    if whole:
-                        lines = (values[first : first + size] for first in range(0, whole, size))
+                    whole = end - (end - place) % size
+                    if whole > place and size <= _PARAMETERS_MAX:
+                        lines = (values[first : first + size] for first in range(place, whole, size))
                         cursor.executemany(self._insert_statement(table, is_upsert, rows), lines)
-                        values = values[whole:]
+                        place = whole
             except apsw.ConstraintError as error:
                 raise RowsRefused(table.name, error) from error
 
@@ -312,11 +313,14 @@ def _row_by_row(arrays: Sequence[pa.Array]) -> list[Any]:
 
 def _driver_values(array: pa.Array) -> list[Any]:
     """A plain column as apsw binds it."""
+    if pa.types.is_dictionary(array.type):
+        known = [*array.dictionary.to_pylist(), None]
+        return [*map(known.__getitem__, _driver_values(array.indices.fill_null(len(known) - 1)))]
     if pa.types.is_floating(array.type):
         values: list[Any] = array.to_pylist() if array.null_count else array.to_numpy().tolist()
-        if pc.any(pc.is_nan(array)).as_py():
-            values = ["NaN" if each is not None and each != each else each for each in values]
-        return values
+        if not array.null_count and not np.isnan(array.to_numpy()).any():
+            return values
+        return ["NaN" if each is not None and each != each else each for each in values]
     if pa.types.is_integer(array.type) and not array.null_count:
         return array.to_numpy().tolist()  # type: ignore[no-any-return]
     return array.to_pylist()  # type: ignore[no-any-return]

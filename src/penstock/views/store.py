@@ -284,7 +284,7 @@ class Transaction(Snapshot):
         order = key_order(stack, targets[0].primary) if is_upsert else None
         rows = stack.rows if order is None else stack.rows.take(order)
         with self._changing():
-            plain = [to_plain(each) for each in split(rows, targets[0].columns)]
+            plain = [to_plain(each, may_code=True) for each in split(rows, targets[0].columns)]
             for column, each in zip(targets[0].columns, plain, strict=True):
                 self._database.refuse(column, each)
             unfit = unfits(targets[0].columns, plain)

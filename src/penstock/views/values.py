@@ -57,7 +57,7 @@ class Plain:
     """A column on its way into a database."""
 
     array: pa.Array
-    """bool, int, float, string or binary; NULL where the value does not fit."""
+    """bool, int, float, string or binary; NULL where the value does not fit. Text may be coded, where that was said."""
     misfits: dict[int, str] = field(default_factory=dict)
     """Why the value at this place cannot be kept."""
 
@@ -141,17 +141,17 @@ def join(schema: pa.Schema, columns: Sequence[Physical], arrays: Sequence[pa.Arr
     return pa.Table.from_arrays(logical, schema=schema)
 
 
-def to_plain(array: pa.Array) -> Plain:
-    """A physical column as a database takes it."""
+def to_plain(array: pa.Array, *, may_code: bool = False) -> Plain:
+    """A physical column as a database takes it. With `may_code` the same few texts may come as a dictionary array."""
     kind, data_type = kind_of(array.type), array.type
     if kind == "json":
         from penstock.views.json_values import to_json
 
         return to_json(array)
     if kind == "timestamp":
-        return _times(array.view(pa.int64()), pa.timestamp("us"), TIMESTAMP_US)
+        return _times(array.view(pa.int64()), pa.timestamp("us"), TIMESTAMP_US, may_code=may_code)
     if kind == "date":
-        return _times(array.view(pa.int32()), pa.date32(), DATE_DAYS)
+        return _times(array.view(pa.int32()), pa.date32(), DATE_DAYS, may_code=may_code)
     if pa.types.is_duration(data_type):
         return Plain(array.view(pa.int64()))
     if kind == "binary":
@@ -159,6 +159,11 @@ def to_plain(array: pa.Array) -> Plain:
     if kind == "decimal":
         return Plain(_digits(array))
     return Plain(array.cast(pa.string()) if kind == "text" else array)
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """The same values, not coded."""
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
@@ -200,13 +205,14 @@ def _digits(array: pa.Array) -> pa.Array:
     return pc.replace_with_mask(texts, has_power.fill_null(False), plain)
 
 
-def _times(numbers: pa.Array, data_type: pa.DataType, bounds: tuple[int, int]) -> Plain:
+def _times(numbers: pa.Array, data_type: pa.DataType, bounds: tuple[int, int], *, may_code: bool) -> Plain:
     """Times as ISO text, but for those outside of the years 1 to 9999; each that is there often is written once."""
     coded = numbers.dictionary_encode()
     if 4 * len(coded.dictionary) < len(numbers):
         plain = _bounded(coded.dictionary, data_type, bounds)
         if not plain.misfits:
-            return Plain(plain.array.take(coded.indices))
+            texts = pa.DictionaryArray.from_arrays(coded.indices, plain.array)
+            return Plain(texts if may_code else decoded(texts))
     return _bounded(numbers, data_type, bounds)
 
 
