@@ -219,14 +219,14 @@ def test_what_is_held_is_what_was_written_last(steps: list[tuple[dict[str, int],
             assert set(list(after)[:most]) <= set(found), "the latest are at hand"
 
 
-def test_rows_that_are_large_are_not_held(database: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_rows_that_are_large_only_the_latest_are_held(database: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_rows, "BYTES_MAX", 40)
     recent = RecentRows(database)
     recent.stand_at(GENERATION)
     recent.read(TABLE, asked_for("a"))
     recent.stand_at(write(database, recent, 6, rows(a=1, b=2, c=3)))
-    assert hits(recent.read(TABLE, asked_for("a"))) == {"a": 1}
-    assert database.asked == [1, 1]
+    assert hits(recent.read(TABLE, asked_for("a", "b", "c"))) == {"a": 1, "b": 2, "c": 3}
+    assert database.asked == [1, 2]
 
 
 def test_a_large_step_is_not_held_for_the_few_rows_of_it_that_are(

@@ -74,10 +74,13 @@ def test_only_short_keys_are_remembered_and_rows_that_are_compared_are_not(monke
     assert [len(each) for each in known.values()] == [2, 0]
 
 
-def test_keys_of_many_rows_at_once_are_those_of_few() -> None:
-    table = pa.table({"n": pa.array(range(12_000)), "s": pa.array([f"{each % 7}" for each in range(12_000)])})
-    few = [key_hashes(table[start : start + 3000], ["n", "s"]).to_pylist() for start in range(0, 12_000, 3000)]
-    assert key_hashes(table, ["n", "s"]).to_pylist() == [each for part in few for each in part]
+@pytest.mark.parametrize(("rows", "different"), [(12_000, 12_000), (12_000, 900), (101_000, 101_000), (101_000, 900)])
+def test_keys_of_many_rows_at_once_are_those_of_few(rows: int, different: int) -> None:
+    numbers = [each % different for each in range(rows)]
+    table = pa.table({"n": pa.array(numbers), "s": pa.array([f"{each % 7}" for each in numbers])})
+    for columns in (["n"], ["n", "s"]):
+        few = [key_hashes(table[start : start + 3000], columns) for start in range(0, rows, 3000)]
+        assert key_hashes(table, columns).equals(pa.concat_arrays(few))
 
 
 def test_a_view_of_one_row_has_one_key() -> None:

@@ -162,12 +162,13 @@ class Shelf:
         return latest
 
     def _keep(self, rows_max: int, bytes_max: int) -> None:
-        """Holds only the latest rows, and none if they are large."""
+        """Holds only the latest rows, and of large ones so many as may be about as large."""
         indexes = [*self.indexes.values()]
         chosen = np.sort(np.concatenate([index.places for index in indexes]))[-rows_max:]
         kept = self.rows.take(chosen)
         if kept.nbytes > bytes_max:
-            kept, chosen = kept.slice(0, 0).combine_chunks(), chosen[:0]
+            chosen = chosen[len(chosen) - len(chosen) * bytes_max // kept.nbytes :]
+            kept = self.rows.take(chosen)
         for index in indexes:
             index.keep(chosen)
         self.rows, self._bytes = kept, kept.nbytes

@@ -39,8 +39,10 @@ _BOOLEAN, _INTEGER, _FLOAT, _DECIMAL, _TEXT, _BYTES = 1, 2, 3, 4, 5, 6
 _DATE, _TIMESTAMP, _TIMESTAMP_NTZ, _TIME, _INTERVAL, _MONTHS = 7, 8, 9, 10, 11, 12
 _LIST, _MAP, _STRUCT = 13, 14, 15
 
-_FEW_ROWS = 20_000
+_FEW_KEYS = 5_000
 """Up to so many keys come from a small step: the next one is likely to bring many of them again."""
+_SOME_ROWS = 100_000
+"""Up to so many rows may be those of many views, in which the same few keys come often."""
 _KNOWN_MAX = 100_000
 _KNOWN_BYTES = 128
 """So many keys are remembered, and none that is longer when it is encoded."""
@@ -146,21 +148,31 @@ def _digests(arrays: Sequence[pa.Array], rows: int, size: int, *, remembers: boo
     if not arrays or not rows:
         return np.tile(np.frombuffer(blake2b(digest_size=size).digest(), np.uint8), (rows, 1))
     encoded, longest = _encoded_rows(arrays, rows)
-    if not remembers or rows > _FEW_ROWS or longest > _KNOWN_BYTES:
-        begin = blake2b(digest_size=size).copy  # A copy is made in two thirds of the time of a new one.
-        return _matrix(b"".join([_digest(begin(), piece) for piece in _pieces(encoded)]), size)
-    coded = encoded.dictionary_encode()  # The rows of many views often have the same few keys.
-    pieces, known = _pieces(coded.dictionary), _known[size]
+    if not remembers or rows > _SOME_ROWS or longest > _KNOWN_BYTES:
+        return _matrix(_hashed(_pieces(encoded), size), size)
+    coded = encoded.dictionary_encode()
+    pieces = _pieces(coded.dictionary)
+    digests = _remembered(pieces, size) if len(pieces) <= _FEW_KEYS else _hashed(pieces, size)
+    found: Matrix = _matrix(digests, size)[coded.indices.to_numpy()]
+    return found
+
+
+def _hashed(pieces: Sequence[bytes], size: int) -> bytes:
+    begin = blake2b(digest_size=size).copy  # A copy is made in two thirds of the time of a new one.
+    return b"".join([_digest(begin(), piece) for piece in pieces])
+
+
+def _remembered(pieces: Sequence[bytes], size: int) -> bytes:
+    known = _known[size]
     try:
-        digests = b"".join(map(known.__getitem__, pieces))
+        return b"".join(map(known.__getitem__, pieces))
     except KeyError:
         if len(known) > _KNOWN_MAX:
             known = _known[size] = {}  # A new one: another thread may be reading the old one.
-        for piece in {each for each in pieces if each not in known}:
-            known[piece] = blake2b(piece, digest_size=size).digest()
-        digests = b"".join(map(known.__getitem__, pieces))
-    found: Matrix = _matrix(digests, size)[coded.indices.to_numpy()]
-    return found
+        for piece in pieces:
+            if piece not in known:
+                known[piece] = blake2b(piece, digest_size=size).digest()
+        return b"".join(map(known.__getitem__, pieces))
 
 
 def _encoded_rows(arrays: Sequence[pa.Array], rows: int) -> tuple[pa.Array, int]:
