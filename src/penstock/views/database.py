@@ -38,6 +38,8 @@ from penstock.views.values import Physical, Plain
 Purpose = Literal["read", "write"]
 Rows = tuple[list[str], list[tuple[Any, ...]]]
 """The names of the columns, and the rows."""
+Targets = Sequence[tuple[StoredTable, int]]
+"""Tables that rows go into, and where among the rows those of each end."""
 
 
 class _EveryWord(set[str]):
@@ -76,13 +78,7 @@ class Database(ABC):
         """The rows of a lookup as plain columns, `size` at a time, or all at once."""
 
     @abstractmethod
-    def write(
-        self,
-        connection: Connection,
-        targets: Sequence[tuple[StoredTable, int]],
-        arrays: Sequence[pa.Array],
-        is_upsert: bool,
-    ) -> None:
+    def write(self, connection: Connection, targets: Targets, arrays: Sequence[pa.Array], is_upsert: bool) -> None:
         """Inserts rows given as plain columns, which may be coded: those up to each number into its table.
 
         With `is_upsert` a row of the same primary columns is replaced.

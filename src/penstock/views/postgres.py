@@ -54,7 +54,7 @@ from penstock.errors import (
 )
 from penstock.loopback import warn_of_plain_database
 from penstock.views.copying import copy_lines
-from penstock.views.database import Database, Purpose, Rows, quote_every_name, refuse_long
+from penstock.views.database import Database, Purpose, Rows, Targets, quote_every_name, refuse_long
 from penstock.views.tables import Lookup, StoredTable
 from penstock.views.values import Kind, Physical, Plain, decoded, from_plain, plain_type
 
@@ -126,13 +126,7 @@ class PostgresDatabase(Database):
                 if size is None:
                     return
 
-    def write(
-        self,
-        connection: Connection,
-        targets: Sequence[tuple[StoredTable, int]],
-        arrays: Sequence[pa.Array],
-        is_upsert: bool,
-    ) -> None:
+    def write(self, connection: Connection, targets: Targets, arrays: Sequence[pa.Array], is_upsert: bool) -> None:
         start = 0
         for table, stop in targets:
             self._write(connection, table, [decoded(each[start:stop]) for each in arrays], is_upsert)

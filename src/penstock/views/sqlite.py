@@ -30,7 +30,7 @@ from penstock.errors import (
     StoreUnavailable,
 )
 from penstock.views import apsw_dbapi
-from penstock.views.database import Database, Purpose, Rows, quote_every_name, refuse_long
+from penstock.views.database import Database, Purpose, Rows, Targets, quote_every_name, refuse_long
 from penstock.views.tables import Lookup, StoredTable
 from penstock.views.values import Kind, Physical, Plain, from_plain, plain_type
 
@@ -109,13 +109,7 @@ class SqliteDatabase(Database):
             if size is None:
                 return
 
-    def write(
-        self,
-        connection: Connection,
-        targets: Sequence[tuple[StoredTable, int]],
-        arrays: Sequence[pa.Array],
-        is_upsert: bool,
-    ) -> None:
+    def write(self, connection: Connection, targets: Targets, arrays: Sequence[pa.Array], is_upsert: bool) -> None:
         cursor, width = _apsw(connection).cursor(), len(arrays)
         few = _row_by_row(arrays) if len(arrays[0]) <= _ROWS_AT_ONCE else None
         for table, start, stop in _pieces(targets):
@@ -294,7 +288,7 @@ def _lines(lookup: Lookup) -> Iterable[tuple[Any, ...]]:
     return zip(*(_driver_values(each) for each in lookup.parameters), strict=True)
 
 
-def _pieces(targets: Sequence[tuple[StoredTable, int]]) -> Iterator[tuple[StoredTable, int, int]]:
+def _pieces(targets: Targets) -> Iterator[tuple[StoredTable, int, int]]:
     """Which rows go into which table, not too many at once."""
     begin = 0
     for table, end in targets:
