@@ -59,6 +59,7 @@ class Engine:
     alerts: Alerts = field(default_factory=Alerts)
     """Of which rows people are told."""
     _shelves: Shelves = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Where all its sets hold their latest rows."""
 
     @property
     def views(self) -> tuple[CompiledView, ...]:

@@ -145,7 +145,7 @@ class Shelf:
         places = np.arange(self.rows.num_rows, self.rows.num_rows + stack.rows.num_rows)
         self.rows = pa.concat_tables([self.rows, renamed(stack.rows, self.rows.schema)])
         self._bytes += stack.rows.nbytes  # To ask all the rows for it would take as long as all the rest.
-        for (held, _), start, stop in zip(written, (0, *stack.stops), stack.stops, strict=False):
+        for (held, _), (start, stop) in zip(written, stack.spans, strict=True):
             self.index(held).note(firsts[start:stop], seconds[start:stop], places[start:stop])
         share = len(self.indexes)
         if self.rows.num_rows > 2 * ROWS_MAX * share or self._bytes > 2 * BYTES_MAX * share:

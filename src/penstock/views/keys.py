@@ -88,8 +88,7 @@ def key_order(stack: Stack, primary: Sequence[str]) -> npt.NDArray[np.int64] | N
     if len(primary) != 1 or stack.rows.schema.field(primary[0]).type != pa.binary(HASH_BYTES):
         return None
     firsts, _ = halves(one_array(stack.rows.column(primary[0])))
-    parts = zip((0, *stack.stops), stack.stops, strict=False)
-    return np.concatenate([start + np.argsort(firsts[start:stop], kind="stable") for start, stop in parts])
+    return np.concatenate([start + np.argsort(firsts[start:stop], kind="stable") for start, stop in stack.spans])
 
 
 def key_hash(values: Sequence[Any], types: Sequence[pa.DataType]) -> bytes:

@@ -55,6 +55,7 @@ from penstock.errors import (
 from penstock.loopback import warn_of_plain_database
 from penstock.views.copying import copy_lines
 from penstock.views.database import Database, Purpose, Rows, Targets, quote_every_name, refuse_long
+from penstock.views.stack import spans
 from penstock.views.tables import Lookup, StoredTable
 from penstock.views.values import Kind, Physical, Plain, decoded, from_plain, plain_type
 
@@ -127,10 +128,8 @@ class PostgresDatabase(Database):
                     return
 
     def write(self, connection: Connection, targets: Targets, arrays: Sequence[pa.Array], is_upsert: bool) -> None:
-        start = 0
-        for table, stop in targets:
+        for (table, _), (start, stop) in zip(targets, spans([stop for _, stop in targets]), strict=True):
             self._write(connection, table, [decoded(each[start:stop]) for each in arrays], is_upsert)
-            start = stop
 
     def _write(self, connection: Connection, table: StoredTable, arrays: Sequence[pa.Array], is_upsert: bool) -> None:
         if not len(arrays[0]):

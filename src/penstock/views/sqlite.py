@@ -31,6 +31,7 @@ from penstock.errors import (
 )
 from penstock.views import apsw_dbapi
 from penstock.views.database import Database, Purpose, Rows, Targets, quote_every_name, refuse_long
+from penstock.views.stack import spans
 from penstock.views.tables import Lookup, StoredTable
 from penstock.views.values import Kind, Physical, Plain, from_plain, plain_type
 
@@ -290,11 +291,9 @@ def _lines(lookup: Lookup) -> Iterable[tuple[Any, ...]]:
 
 def _pieces(targets: Targets) -> Iterator[tuple[StoredTable, int, int]]:
     """Which rows go into which table, not too many at once."""
-    begin = 0
-    for table, end in targets:
+    for (table, _), (begin, end) in zip(targets, spans([stop for _, stop in targets]), strict=True):
         for start in range(begin, end, _ROWS_AT_ONCE):
             yield table, start, min(start + _ROWS_AT_ONCE, end)
-        begin = end
 
 
 def _row_by_row(arrays: Sequence[pa.Array]) -> list[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TypeVar
 
 import pyarrow as pa
@@ -36,11 +36,19 @@ class Stack:
             return Stack(first, stops)
         return Stack(pa.concat_tables([renamed(each, first.schema) for each in tables]).combine_chunks(), stops)
 
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """From where to where the rows of each table go."""
+        return spans(self.stops)
+
     def cut(self, rows: Rows) -> list[Rows]:
         """What was made of all rows, table by table; nothing is copied."""
-        if len(self.stops) == 1:
-            return [rows]
-        return [rows.slice(start, stop - start) for start, stop in zip((0, *self.stops), self.stops, strict=False)]
+        return [rows] if len(self.stops) == 1 else [rows.slice(start, stop - start) for start, stop in self.spans]
+
+
+def spans(stops: Sequence[int]) -> list[tuple[int, int]]:
+    """From where to where each goes, of several that end there: each begins where the one before it ends."""
+    return [*pairwise((0, *stops))]
 
 
 def renamed(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -54,5 +62,6 @@ def alike(
     """The items in groups that can be stacked: of the same likeness, none with many rows."""
     groups: dict[Hashable, list[T]] = {}
     for place, each in enumerate(items):
-        groups.setdefault(likeness(each) if rows(each) <= rows_max else place, []).append(each)
+        is_small = rows(each) <= rows_max
+        groups.setdefault((is_small, likeness(each) if is_small else place), []).append(each)
     return [*groups.values()]

@@ -32,7 +32,7 @@ from penstock.errors import RowsReplaced, StoreUrlError
 from penstock.views.database import Database, Rows
 from penstock.views.keys import key_order
 from penstock.views.publishing import create_published, show, take_away, withdraw_all
-from penstock.views.stack import Stack, alike
+from penstock.views.stack import Stack, alike, spans
 from penstock.views.tables import Both, In, Lookup, Ranges, StoredTable, Unfit, Where, unfits
 from penstock.views.values import join, split, to_plain
 
@@ -299,7 +299,7 @@ class Transaction(Snapshot):
                 stops = (len(arrays[0]),)
             if stops[-1]:
                 self._database.write(self.connection, [*zip(targets, stops, strict=True)], arrays, is_upsert)
-                for table, start, stop in zip(tables, (0, *stops), stops, strict=False):
+                for table, (start, stop) in zip(tables, spans(stops), strict=True):
                     self._cover(table, [each[start:stop] for each in arrays] if table.beneath is not None else [])
         return [
             [each if order is None else replace(each, row=int(order[each.row])) for each in unfit],
