@@ -24,7 +24,7 @@ hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
 ROOT = Path(__file__).parent.parent
-SLOWER_MARKS = ("spark", "services", "long")
+SLOWER_MARKS = ("spark", "system", "services", "long", "timing")
 SLOWER_TIMEOUT_SECONDS = 600
 LONG_TIMEOUT_SECONDS = 1800
 SHORT_LIVED = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}

@@ -12,7 +12,7 @@ from penstock.views.store import Store, open_store
 from tests.postgresql import Server
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services)])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
 def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """An empty database, of each kind."""
     url = f"sqlite:{tmp_path}/any.db"

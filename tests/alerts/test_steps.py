@@ -182,7 +182,7 @@ def test_what_fails_is_left_out_and_the_stream_goes_on(
     assert "test_steps.py" in caplog.text
 
 
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.services)])
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
 def test_builds_rounds_replays_and_rollbacks_tell_nobody(
     tmp_path: Path,
     spark: SparkSession,

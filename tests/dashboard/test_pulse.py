@@ -180,7 +180,7 @@ def test_a_beat_knows_topics_views_runs_and_alerts(shop: Shop) -> None:
     service.log.close()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.services)])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
 def test_a_database_older_than_runs_and_alerts_has_none_of_them(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:

@@ -62,7 +62,7 @@ def assert_clean(root: Path, history: History, *, is_recovered: bool = True) -> 
     return verdict.acknowledged
 
 
-@pytest.mark.services
+@pytest.mark.system
 @pytest.mark.parametrize("segment_bytes", [4096, 1 << 20], ids=["rolling", "one-segment"])
 def test_full_disk_makes_the_partition_read_only_in_this_process(
     small_disk: Path, tmp_path: Path, segment_bytes: int
@@ -93,7 +93,7 @@ def test_full_disk_makes_the_partition_read_only_in_this_process(
     assert_clean(root, history)
 
 
-@pytest.mark.services
+@pytest.mark.system
 def test_full_disk_does_not_disturb_what_is_there_when_sealing(small_disk: Path, tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
     root = small_disk / "log"
@@ -115,7 +115,7 @@ def test_full_disk_does_not_disturb_what_is_there_when_sealing(small_disk: Path,
     assert_clean(root, history)
 
 
-@pytest.mark.services
+@pytest.mark.system
 def test_topic_that_does_not_fit_on_the_disk_is_not_there(small_disk: Path) -> None:
     root = small_disk / "log"
     with FolderLog(root, background=False) as log:

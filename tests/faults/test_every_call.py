@@ -9,7 +9,7 @@ import pytest
 from tests.faults.injection import Call, Fault, NoTracing, calls_of, inject_all
 from tests.faults.scenarios import Scenario
 
-pytestmark = pytest.mark.services
+pytestmark = pytest.mark.system
 PARQUET_STEP = 12
 """Parquet is written under a temporary name by very many small writes, all alike: in the suite one in so many."""
 

@@ -155,7 +155,7 @@ def test_a_run_frozen_inside_a_transaction_is_waited_for_and_named(
     assert storm.judge() == []
 
 
-@pytest.mark.services
+@pytest.mark.system
 def test_a_run_frozen_inside_a_transaction_is_ended_by_the_server(storm: Storm, postgresql: Server) -> None:
     storm.url = postgresql.new_database()
     strike = Strike("in", 2, 0.9, signal.SIGSTOP)

@@ -17,7 +17,7 @@ from tests.faults.opened import judge_opened
 from tests.faults.power import FLUSH_NOTHING, Disk, NoPowerCut, power_cuts
 from tests.faults.workers import append
 
-pytestmark = pytest.mark.services
+pytestmark = pytest.mark.system
 LOST = "ACKNOWLEDGED AND LOST"
 
 

@@ -82,7 +82,7 @@ class Reader(threading.Thread):
             raise self.error
 
 
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.services)])
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
 def test_the_total_is_0_at_every_look(
     tmp_path: Path, spark: SparkSession, database: str, request: pytest.FixtureRequest
 ) -> None:

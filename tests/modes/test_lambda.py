@@ -442,7 +442,7 @@ def reading(store: Store) -> Iterator[Reader]:
         reader.end()
 
 
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.services)])
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
 def test_readers_see_neither_a_gap_nor_anything_twice_while_rounds_go_on(
     tmp_path: Path, spark: SparkSession, database: str, request: pytest.FixtureRequest
 ) -> None:

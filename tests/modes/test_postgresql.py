@@ -27,7 +27,7 @@ from tests.modes.harness import Lab, rows_of
 from tests.modes.test_modes_agree import orders, shop
 from tests.postgresql import Server
 
-pytestmark = [pytest.mark.spark, pytest.mark.services]
+pytestmark = [pytest.mark.spark, pytest.mark.system]
 
 
 def test_every_mode_gives_the_rows_of_a_stream_in_sqlite(

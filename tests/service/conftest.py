@@ -42,7 +42,7 @@ def steady_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Cl
         yield served
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services)])
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
 def shared_client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """One service over each kind of database, for tests that change nothing."""
     folder = tmp_path_factory.mktemp("site")

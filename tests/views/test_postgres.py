@@ -14,7 +14,7 @@ from penstock.views.store import StoredTable, open_store
 from tests.postgresql import Server
 from tests.views.stored_rows import HITS, hits, seen
 
-pytestmark = pytest.mark.services
+pytestmark = pytest.mark.system
 
 
 def test_a_server_that_is_restarted_fails_one_transaction_and_none_after_it(postgresql: Server) -> None:

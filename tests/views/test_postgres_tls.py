@@ -23,7 +23,7 @@ from penstock.views.store import open_store
 from tests.postgresql import Server, running
 from tests.views.stored_rows import HITS, hits, seen
 
-pytestmark = pytest.mark.services
+pytestmark = pytest.mark.system
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def test_changed_views_are_replayed_while_the_others_go_on(
         assert ("d", 1) in rows["smallest"]
 
 
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.services)])
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
 def test_all_that_changed_is_switched_in_at_once(
     tmp_path: Path,
     spark: SparkSession,
