@@ -1,36 +1,54 @@
-# All chores. Needs Python 3.11+ (another one than python3: make PYTHON=python3.12 ...), Java 17+ and make.
+# All targets. Needs make, Java 17+ and Python 3.11+ (for another one than python3: make PYTHON=python3.12 ...).
 
 PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+AXE := $(VENV)/axe/node_modules/axe-core
 KAFKA := $(VENV)/kafka-$(shell sed -n 's|.*<version>\(4[^<]*\)</version>.*|\1|p' tests/services/kafka.pom.xml)
 CODE := $(wildcard src tests bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-quick lint format bench machine test-tools
+.PHONY: help venv demo test test-quick test-services test-long test-all test-timing test-record lint format bench machine \
+	test-tools service-tools
 
-help: ## Lists all chores.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+help: ## Lists the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## Makes .venv with the pinned versions; does nothing while pyproject.toml and constraints.txt stay as they are.
 
 demo: $(STAMP) ## Shows all of it at work: a web site's log, a stream, a dashboard, mails; then the proof (ARGS="--seconds 60").
 	@$(RUN) -m penstock.demo $(ARGS)
 
-test: lint test-tools test-quick ## Everything: lint, then all tests (quick, spark, services, long); about 40 minutes on two cores.
-	@$(RUN) -m pytest -m "not quick" -n 2 --dist loadfile $(ARGS)
+test: test-tools lint ## Lint, types, and the tests without outside servers; at most 12 minutes on two cores. Run it before each commit.
+	@$(RUN) -m tests.run gate $(ARGS)
 
-test-quick: $(STAMP) ## The tests that need nothing but Python; 2 to 3 minutes, to be run often.
+test-quick: $(STAMP) ## The tests that need only Python; 2 to 3 minutes.
 	@$(RUN) -m pytest -m quick -n 2 $(ARGS)
 
-lint: $(STAMP) ## Style, formatting and types: ruff and mypy --strict.
+test-services: service-tools ## The tests with Kafka, a Spark cluster, real-time mode and a browser; at most 15 minutes.
+	@$(RUN) -m tests.run services $(ARGS)
+
+test-long: service-tools ## Storms: every byte, many kills, many random pipelines, the demo; repeat a run with SEED=number.
+	@$(RUN) -m tests.run long $(ARGS)
+
+test-all: ## All three: test, test-services and test-long.
+	@for part in test test-services test-long; do $(MAKE) --no-print-directory $$part || exit 1; done
+
+test-timing: $(STAMP) ## Advisory: the limits on wall and CPU time, which a busy machine can miss.
+	@$(RUN) -m tests.run timing $(ARGS)
+
+test-record: test-tools ## Runs the tests of `make test` and records how long each folder takes; for a quiet machine.
+	@$(RUN) -m tests.run gate --record-times $(ARGS)
+
+lint: $(STAMP) ## Style, formatting, types, and the time budget of the test folders.
 	@$(RUN) -m ruff check $(CODE)
 	@$(RUN) -m ruff format --check $(CODE)
 	@$(RUN) -m mypy $(CODE)
+	@$(RUN) -m tests.folder_times
 
-format: $(STAMP) ## Formats the code and mends what ruff can mend by itself.
+format: $(STAMP) ## Formats the code and fixes what ruff can fix by itself.
 	@$(RUN) -m ruff check --fix-only $(CODE)
 	@$(RUN) -m ruff format $(CODE)
 
@@ -49,25 +67,29 @@ machine:
 		echo "Penstock needs Python 3.11 or newer, and $(PYTHON) is $$(command -v $(PYTHON) >/dev/null && $(PYTHON) --version 2>&1 || echo missing): install one, or name it: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@PYTHONPATH=src $(PYTHON) -m penstock.java
 
-# Some tests of crashes need strace and mkfs.ext4, some a PostgreSQL or a Kafka, those of the dashboard a browser; without
-# them they are skipped, and say so.
-# The checker of accessibility comes from npm, where that is there; Kafka's jars and Spark's Kafka connector come from
-# Maven Central.
-test-tools:
-	@if command -v npm >/dev/null && [ -d $(VENV) ] && [ ! -e $(VENV)/axe/node_modules/axe-core ]; then \
-		mkdir -p $(VENV)/axe && npm install --silent --no-audit --no-fund --prefix $(VENV)/axe axe-core@4.11.0 || true; fi
-	@missing=; PATH="$$PATH:/usr/sbin:/sbin"; \
-	command -v strace >/dev/null || missing="$$missing strace"; \
-	command -v mkfs.ext4 >/dev/null || missing="$$missing e2fsprogs"; \
-	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || missing="$$missing postgresql"; \
-	command -v chromium >/dev/null || missing="$$missing chromium"; \
-	[ -d $(KAFKA) ] || command -v mvn >/dev/null || missing="$$missing maven"; \
+# Debian packages are installed for root; anybody else is told what is missing. Tests without their tool are skipped,
+# and name it.
+install = missing="$(strip $(1))"; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null && missing=; fi; \
-	if [ -n "$$missing" ]; then echo "not installed:$$missing; the tests that need them are skipped"; fi
-	@if command -v mvn >/dev/null && [ -d $(VENV) ] && [ ! -d $(KAFKA) ]; then \
-		mvn --quiet --batch-mode --file tests/services/kafka.pom.xml dependency:copy-dependencies -DincludeScope=runtime \
-			-DoutputDirectory=$(CURDIR)/$(KAFKA).partial >$(VENV)/kafka.log 2>&1 && mv $(KAFKA).partial $(KAFKA) || \
-		echo "Kafka's jars could not be got from Maven Central ($(VENV)/kafka.log); the tests that need them are skipped"; fi
-	@if [ -x $(RUN) ]; then $(RUN) -m penstock.cli jars --to $(VENV)/spark-kafka >$(VENV)/jars.log 2>&1 || \
-		echo "Spark's Kafka connector could not be got from Maven Central ($(VENV)/jars.log); the tests that need it are skipped"; fi
+	if [ -n "$$missing" ]; then echo "not installed: $$missing; tests that need them are skipped"; fi
+missing = $(shell PATH="$$PATH:/usr/sbin:/sbin"; command -v $(1) >/dev/null 2>&1 || echo $(2))
+
+# Crash tests need strace and mkfs.ext4, the other half of the view tests a PostgreSQL.
+test-tools: $(STAMP)
+	@$(call install,$(call missing,strace,strace) $(call missing,mkfs.ext4,e2fsprogs) \
+		$(if $(wildcard /usr/lib/postgresql/*/bin/initdb),,$(call missing,initdb,postgresql)))
+
+# Kafka's jars and Spark's Kafka connector come from Maven Central, the accessibility checker from npm.
+service-tools: test-tools
+	@$(call install,$(call missing,chromium,chromium) $(if $(wildcard $(KAFKA)),,$(call missing,mvn,maven)) \
+		$(if $(wildcard $(AXE)),,$(call missing,npm,npm)))
+	@[ -e $(AXE) ] || { mkdir -p $(VENV)/axe && \
+		npm install --silent --no-audit --no-fund --prefix $(VENV)/axe axe-core@4.11.0; } || \
+		echo "axe-core could not be installed from npm; the accessibility tests are skipped"
+	@[ -d $(KAFKA) ] || { mvn --quiet --batch-mode --file tests/services/kafka.pom.xml dependency:copy-dependencies \
+			-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(KAFKA).partial >$(VENV)/kafka.log 2>&1 && \
+		mv $(KAFKA).partial $(KAFKA); } || \
+		echo "Kafka's jars could not be downloaded from Maven Central ($(VENV)/kafka.log); tests that need them are skipped"
+	@$(RUN) -m penstock.cli jars --to $(VENV)/spark-kafka >$(VENV)/jars.log 2>&1 || \
+		echo "Spark's Kafka connector could not be downloaded ($(VENV)/jars.log); tests that need it are skipped"

@@ -1,7 +1,8 @@
-"""What every test may ask for: one Spark session and one of each service per process, and the cases nearby."""
+"""Shared fixtures and hooks: marks, one Spark session per process, one of each server per run, the shared cases."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from tests.postgresql import postgresql
+from tests.folder_times import FolderTimes
+from tests.postgresql import own_postgresql, postgresql
 from tests.services.connector import connector
 from tests.services.kafka import kafka, kafka3, other_kafka
 from tests.services.spark_cluster import spark_cluster
@@ -17,11 +19,12 @@ from tests.services.spark_cluster import spark_cluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["connector", "kafka", "kafka3", "other_kafka", "postgresql", "spark_cluster"]
+__all__ = ["connector", "kafka", "kafka3", "other_kafka", "own_postgresql", "postgresql", "spark_cluster"]
 
-# How long an example takes is the machine's affair: one that is busy is no reason to fail.
-hypothesis.settings.register_profile("patient", deadline=None)
-hypothesis.settings.load_profile("patient")
+# The gate tries the same examples each time; `make test-long` tries others. A busy machine is no reason to fail.
+hypothesis.settings.register_profile("same", deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("same")
 
 ROOT = Path(__file__).parent.parent
 SLOWER_MARKS = ("spark", "system", "services", "long", "timing")
@@ -31,14 +34,46 @@ SHORT_LIVED = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+
 """A JVM that lives for minutes is not worth optimising: most of its time would go into its own compiler."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-times", action="store_true", help="write tests/folder_times.json; see there")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # Workers report to the process that started them.
+        config.pluginmanager.register(FolderTimes(config))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import files without quick tests for `-m quick`: they would import Spark."""
+    is_skipped = config.option.markexpr == "quick" and collection_path.match("test_*.py")
+    return True if is_skipped and not module_marks(collection_path).isdisjoint(SLOWER_MARKS) else None
+
+
+def module_marks(path: Path) -> set[str]:
+    """The marks that a file gives to all its tests."""
+    assigned = [each for each in ast.parse(path.read_text()).body if isinstance(each, ast.Assign)]
+    marked = [each.value for each in assigned if ast.unparse(each.targets[0]) == "pytestmark"]
+    return {node.attr for value in marked for node in ast.walk(value) if isinstance(node, ast.Attribute)}
+
+
+@pytest.hookimpl(tryfirst=True)  # Before xdist reads the groups and -m the marks.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test without any other mark is quick; a long one may take its time."""
+    """Mark what has no mark as quick, give slower tests more time, and keep tests that share a server in one worker."""
     for item in items:
-        if not any(item.get_closest_marker(mark) for mark in SLOWER_MARKS):
+        marks = {each for each in SLOWER_MARKS if item.get_closest_marker(each)}
+        if not marks:
             item.add_marker(pytest.mark.quick)
-        if not item.get_closest_marker("timeout") and any(map(item.get_closest_marker, SLOWER_MARKS)):
-            seconds = LONG_TIMEOUT_SECONDS if item.get_closest_marker("long") else SLOWER_TIMEOUT_SECONDS
-            item.add_marker(pytest.mark.timeout(seconds))
+        elif not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS if "long" in marks else SLOWER_TIMEOUT_SECONDS))
+        if group := next((each for each in ("services", "spark") if each in marks), None):
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A temporary folder that all test processes of this run share."""
+    base = tmp_path_factory.getbasetemp()
+    return base if worker_id == "master" else base.parent
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ def start(request: pytest.FixtureRequest) -> str:
 
 def test_start_imports_nothing_heavy(start: str) -> None:
     answer = subprocess.run(
-        [sys.executable, "-X", "importtime", "-c", start], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-X", "importtime", "-c", start], capture_output=True, text=True, check=True
     )
     # A line reads "import time: self | cumulative | name", the name indented by depth.
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in answer.stderr.splitlines()}
@@ -41,15 +41,16 @@ def test_start_runs_no_java(start: str, tmp_path: Path) -> None:
     trap.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     environment.pop("JAVA_HOME", None)
-    subprocess.run([sys.executable, "-c", start], env=environment, capture_output=True, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", start], env=environment, capture_output=True, check=True)
     assert not (tmp_path / "started").exists()
 
 
+@pytest.mark.timing
 def test_start_answers_within_half_a_second(start: str) -> None:
     seconds = []
     for _ in range(5):
         began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", start], capture_output=True, check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", start], capture_output=True, check=True)
         seconds.append(time.perf_counter() - began)
     # The quickest: the others tell how busy the machine is.
     assert min(seconds) < SECONDS_MAX, seconds

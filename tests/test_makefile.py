@@ -19,9 +19,7 @@ def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     command = ["make", "--no-print-directory", "-C", str(ROOT), *arguments]
     # A make that runs this test hands down its own flags and variables; they are not meant for the one started here.
     inherited = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
-    return subprocess.run(
-        command, env={**inherited, **environment}, capture_output=True, text=True, check=False, timeout=60
-    )
+    return subprocess.run(command, env={**inherited, **environment}, capture_output=True, text=True, check=False)
 
 
 def test_make_alone_lists_every_chore_with_a_sentence() -> None:

@@ -1,11 +1,12 @@
-"""A real mail server in this process, which can refuse, hang, ask for a password, speak TLS, or be away."""
+"""A real mail server in this process that can refuse, hang, ask for a password, speak TLS, or be down."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+import threading
+from collections.abc import Awaitable, Callable
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from typing import Any
@@ -14,11 +15,28 @@ import trustme
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
+from tests.eventually import LIMIT_SECONDS
+
 USER, PASSWORD = "penstock", "s3cret/@:"
 
 
+class _OnSocket(Controller):
+    """A server on a socket that has its port already."""
+
+    def __init__(self, handler: MailServer, listener: socket.socket, **options: Any) -> None:
+        host, port = listener.getsockname()
+        super().__init__(handler, hostname=host, port=port, ready_timeout=LIMIT_SECONDS, **options)
+        self._listener = listener
+
+    def _create_server(self) -> Awaitable[asyncio.AbstractServer]:
+        return self.loop.create_server(self._factory_invoker, sock=self._listener, ssl=self.ssl_context)
+
+
 class MailServer:
-    """Keeps every mail it takes. `answer` may say something else to a recipient, or to a whole mail."""
+    """Keeps every mail it takes. `to_recipient` and `to_mail` may give another answer to a recipient or a mail.
+
+    It has its port from the beginning. Until it is started, connections are refused.
+    """
 
     def __init__(
         self, *, certificate: trustme.LeafCert | None = None, has_tls_at_once: bool = False, needs_login: bool = False
@@ -29,16 +47,20 @@ class MailServer:
         self.to_recipient: Callable[[str], str | None] = lambda _: None
         self.to_mail: Callable[[], str | None] = lambda: None
         self.to_quit: str | None = None
-        self.hang_seconds = 0.0
+        self.may_answer = threading.Event()
+        """While it is not set, no mail gets an answer."""
+        self.may_answer.set()
+        self.is_asked = threading.Event()
+        """Set once a mail has come."""
         self.sessions = 0
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self._listener = socket.socket()
+        self._listener.bind(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
         context = None
         if certificate is not None:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             certificate.configure_cert(context)
-        self._options: dict[str, Any] = {"hostname": "127.0.0.1", "port": self.port}
+        self._options: dict[str, Any] = {}
         if has_tls_at_once:
             self._options["ssl_context"] = context
         elif context is not None:
@@ -49,11 +71,12 @@ class MailServer:
         self._controller: Controller | None = None
 
     def start(self) -> MailServer:
-        self._controller = Controller(self, **self._options)
+        self._controller = _OnSocket(self, self._listener, **self._options)
         self._controller.start()
         return self
 
     def stop(self) -> None:
+        self.may_answer.set()
         if self._controller is not None:
             self._controller.stop()
             self._controller = None
@@ -82,8 +105,8 @@ class MailServer:
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
         self.sessions += 1
-        if self.hang_seconds:
-            await asyncio.sleep(self.hang_seconds)
+        self.is_asked.set()
+        await asyncio.to_thread(self.may_answer.wait)
         answer = self.to_mail()
         if answer is not None:
             return answer

@@ -1,47 +1,45 @@
-"""Messages reach real mail servers and web hooks once each, whatever these do meanwhile."""
+"""Messages reach real mail servers and web hooks once each, whatever these servers do."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
 
-from penstock.alerts import courier as courier_module
 from penstock.alerts import entries as told
 from penstock.alerts import smtp as smtp_module
-from penstock.alerts.courier import Courier, delivering, pause_seconds
+from penstock.alerts.courier import TIMING, Courier, Timing, delivering, pause_seconds
 from penstock.alerts.mail import identity
+from penstock.clock import HOUR_US, now_us
 from penstock.errors import StoreUnavailable
 from penstock.pipeline.pipeline import Pipeline
-from penstock.settings import AlertsSettings
+from penstock.service.server import serving
+from penstock.settings import AlertsSettings, LogSettings, ServeSettings, Settings, ViewsSettings
+from penstock.testing import ManualClock
 from penstock.views.store import Store, open_store
 from tests.alerts.mail_server import PASSWORD, USER, MailServer
 from tests.alerts.waiting import entries, put, states
 from tests.alerts.web_hook import WebHook
+from tests.eventually import LIMIT_SECONDS, eventually
 
 MAIL = "mailto:ops@example.com"
+SHORT = Timing(pauses=(0.05, 0.2), note_pause=0.01, grace=3600)
 
 
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(courier_module, "PAUSE_SECONDS", (0.05, 0.2))
-
-
-def eventually(is_true: Callable[[], bool], seconds: float = 20) -> None:
-    until = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < until, "it did not come true in time"
-        time.sleep(0.02)
+def standing_clock() -> ManualClock:
+    """A clock that stands still, at a time when everything the test puts is due."""
+    return ManualClock(now_us() + HOUR_US)
 
 
 def settings(server: MailServer, **others: str) -> AlertsSettings:
-    return AlertsSettings(**{"smtp": server.url, "sender": "penstock@example.com", "timeout": "5s", **others})
+    return AlertsSettings(**{"smtp": server.url, "sender": "penstock@example.com", "timeout": "1h", **others})
 
 
 def test_a_mail_arrives_and_is_noted(any_store: Store) -> None:
@@ -77,7 +75,7 @@ def test_two_couriers_at_once_send_each_mail_once(any_store: Store) -> None:
 
 def test_a_server_that_is_away_gets_every_mail_once_when_it_is_back(store: Store) -> None:
     server = MailServer()
-    courier = Courier(store, settings(server))
+    courier = Courier(store, settings(server), timing=SHORT)
     for _ in range(5):
         put(store, MAIL)
     courier.start()
@@ -98,7 +96,7 @@ def test_a_mail_that_is_refused_for_now_is_tried_again(store: Store, answer: str
     with MailServer() as server:
         server.to_mail = lambda: refusals.pop() if refusals else None
         put(store, MAIL)
-        courier = Courier(store, settings(server))
+        courier = Courier(store, settings(server), timing=SHORT)
         courier.start()
         eventually(lambda: states(store) == ["sent"])
         courier.close()
@@ -146,27 +144,25 @@ def test_recipients_that_are_refused_for_now_are_asked_again(store: Store) -> No
     assert states(store) == ["waiting"]
 
 
-def test_a_server_that_hangs_holds_up_a_mail_only_for_the_timeout(store: Store) -> None:
+def test_a_server_that_hangs_is_given_up_after_the_timeout(store: Store) -> None:
     with MailServer() as server:
-        server.hang_seconds = 3
+        server.may_answer.clear()  # It hangs until the attempt is over.
         put(store, MAIL)
-        began = time.monotonic()
         assert Courier(store, settings(server, timeout="500ms")).deliver() == 0
-        assert time.monotonic() - began < 3
     [entry] = entries(store)
     assert (entry.state, entry.attempts) == ("waiting", 1)
     assert "in time" in (entry.error or "")
 
 
 def test_after_a_while_a_mail_is_given_up_and_can_be_asked_for_again(store: Store) -> None:
-    clock = [1_000_000_000_000_000]
+    clock = ManualClock()
     server = MailServer()
     put(store, MAIL, next_us=0, created_us=0)
-    courier = Courier(store, settings(server, give_up_after="1h"), clock=lambda: clock[0])
+    courier = Courier(store, settings(server, give_up_after="1h"), clock=clock)
     for _ in range(3):
         courier.deliver()
         assert states(store) == ["waiting"]
-        clock[0] += 1_200_000_000
+        clock.move(timedelta(minutes=20))
     courier.deliver()
     assert states(store) == ["failed"]
     assert entries(store)[0].attempts == 4
@@ -209,18 +205,20 @@ def test_a_server_without_tls_is_told_nothing_where_tls_is_needed(store: Store, 
     assert "STARTTLS" in (entries(store)[0].error or "")
 
 
-def test_a_wrong_password_is_noted_and_nobody_reads_it(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_password_is_noted_and_never_shown(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    clock = standing_clock()
     with MailServer(needs_login=True) as server:
         put(store, MAIL)
         chosen = settings(server, smtp=f"smtp://{USER}:hunter2@127.0.0.1:{server.port}")
         with caplog.at_level(logging.DEBUG):
-            assert Courier(store, chosen).deliver() == 0
+            assert Courier(store, chosen, clock=clock).deliver() == 0
         [entry] = entries(store)
         assert (entry.state, "535" in (entry.error or "")) == ("waiting", True)
         told = f"{entry} {caplog.text} {chosen!r}"
         assert "hunter2" not in told
         right = settings(server, smtp=f"smtp://{USER}:s3cret%2F%40%3A@127.0.0.1:{server.port}")
-        eventually(lambda: Courier(store, right).deliver() == 1)
+        clock.move(timedelta(hours=1))
+        assert Courier(store, right, clock=clock).deliver() == 1
     assert PASSWORD not in f"{entries(store)} {right!r}"
 
 
@@ -236,7 +234,7 @@ def test_a_web_hook_gets_the_rows_once_after_it_came_back(store: Store, authorit
     with WebHook(authority.issue_cert("127.0.0.1")) as hook:
         hook.answers = [500, 503, 429, 408]
         put(store, hook.url)
-        courier = Courier(store, AlertsSettings(ca=ca))
+        courier = Courier(store, AlertsSettings(ca=ca), timing=SHORT)
         courier.start()
         eventually(lambda: states(store) == ["sent"])
         courier.close()
@@ -260,11 +258,11 @@ def test_a_web_hook_that_refuses_is_not_asked_again(store: Store, status: int) -
     assert (entry.state, entry.error) == ("failed", f"it answers {status}")
 
 
-def test_a_web_hook_that_has_said_yes_need_not_say_more(store: Store) -> None:
+def test_the_body_of_a_web_hooks_answer_is_not_waited_for(store: Store) -> None:
     with WebHook() as hook:
         hook.body_bytes = 2
         put(store, hook.url)
-        assert Courier(store, AlertsSettings(timeout="500ms")).deliver() == 1
+        assert Courier(store, AlertsSettings(timeout="1h")).deliver() == 1
     assert states(store) == ["sent"]
 
 
@@ -288,15 +286,14 @@ def test_a_web_hook_with_a_certificate_of_somebody_else_is_told_nothing(store: S
 
 
 def test_a_web_hook_that_is_away_is_tried_again(store: Store) -> None:
-    with WebHook() as hook:
-        url, port = hook.url, hook.port
-    put(store, url)
-    courier = Courier(store, AlertsSettings())
+    hook = WebHook()
+    put(store, hook.url)
+    courier = Courier(store, AlertsSettings(), timing=SHORT)
     courier.start()
     eventually(lambda: entries(store)[0].attempts >= 2)
-    with WebHook(port=port) as back:
+    with hook:
         eventually(lambda: states(store) == ["sent"])
-        assert len(back.taken) == 1
+        assert len(hook.taken) == 1
     courier.close()
 
 
@@ -312,24 +309,23 @@ def test_a_courier_that_died_while_sending_is_followed_by_another(
         raise Killed
 
     put(store, MAIL)
-    clock = [time.time_ns() // 1000]
+    clock = standing_clock()
     with MailServer() as server:
         with monkeypatch.context() as patched:
             patched.setattr(told, "settle", killed)
             with pytest.raises(Killed):
-                Courier(store, settings(server), clock=lambda: clock[0]).deliver()
-        assert Courier(store, settings(server), clock=lambda: clock[0]).deliver() == 0
-        clock[0] += 3600 * 1_000_000
-        assert Courier(store, settings(server), clock=lambda: clock[0]).deliver() == 1
+                Courier(store, settings(server), clock=clock).deliver()
+        assert Courier(store, settings(server), clock=clock).deliver() == 0
+        clock.move(timedelta(hours=1))
+        assert Courier(store, settings(server), clock=clock).deliver() == 1
     assert len({mail["Message-ID"] for mail in server.mails}) == 1
     assert len(server.mails) == 2
 
 
-@pytest.mark.parametrize("patience_seconds", [courier_module.NOTE_SECONDS, 0.0])
-def test_a_mail_that_was_sent_is_noted_however_long_the_database_is_away(
-    store: Store, monkeypatch: pytest.MonkeyPatch, patience_seconds: float
+@pytest.mark.parametrize("note_seconds", [TIMING.note, 0.0])
+def test_a_sent_mail_is_noted_however_long_the_database_is_away(
+    store: Store, monkeypatch: pytest.MonkeyPatch, note_seconds: float
 ) -> None:
-    monkeypatch.setattr(courier_module, "NOTE_SECONDS", patience_seconds)
     failures = [StoreUnavailable("sqlite:views.db", "it is locked")] * 3
     real = told.settle
 
@@ -341,59 +337,66 @@ def test_a_mail_that_was_sent_is_noted_however_long_the_database_is_away(
     monkeypatch.setattr(told, "settle", failing)
     put(store, MAIL)
     with MailServer() as server:
-        assert Courier(store, settings(server)).deliver() == 1
+        courier = Courier(store, settings(server), timing=replace(SHORT, note=note_seconds))
+        assert courier.deliver() == 1
     assert states(store) == ["sent"]
     assert len(server.mails) == 1
 
 
-def test_a_mail_that_takes_longer_than_a_claim_is_sent_by_one_courier(
-    any_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(courier_module, "LEASE_SECONDS", 0.8)
-    monkeypatch.setattr(courier_module, "LOOK_SECONDS", 0.1)
+def test_a_mail_that_takes_longer_than_a_claim_is_sent_once(any_store: Store) -> None:
+    clock, timing = standing_clock(), replace(SHORT, lease=0.4)
     put(any_store, MAIL)
+
+    def is_renewed() -> bool:
+        with any_store.snapshot() as snapshot:
+            return told.next_due(snapshot.connection, ["mailto"]) == clock.now_us + 400_000
+
     with MailServer() as server:
-        server.hang_seconds = 3
-        couriers = [Courier(any_store, settings(server, timeout="20s")) for _ in range(2)]
-        for each in couriers:
-            each.start()
+        server.may_answer.clear()
+        courier, other = (Courier(any_store, settings(server), clock=clock, timing=timing) for _ in range(2))
+        courier.start()
+        assert server.is_asked.wait(LIMIT_SECONDS)
+        for _ in range(3):
+            clock.move(timedelta(seconds=0.3))
+            eventually(is_renewed)
+            assert other.deliver() == 0
+        server.may_answer.set()
         eventually(lambda: states(any_store) == ["sent"])
-        for each in couriers:
-            each.close()
+        courier.close()
     assert (server.sessions, entries(any_store)[0].attempts) == (1, 1)
 
 
-def test_a_server_that_is_slow_each_time_is_left_in_the_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smtp_module, "SENDING_TIMEOUTS", 0.5)
-    put(store, "mailto:" + ",".join(f"a{number}@example.com" for number in range(10)))
+def test_a_mail_has_a_total_limit_even_if_each_answer_is_in_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smtp_module, "SENDING_TIMEOUTS", 0.5 / 3600)  # The timeout of a single answer is an hour.
+    put(store, MAIL)
     with MailServer() as server:
-        server.to_recipient = lambda _: time.sleep(0.4)
-        began = time.monotonic()
-        assert Courier(store, settings(server, timeout="2s")).deliver() == 0
-        assert time.monotonic() - began < 3
-    assert (states(store), server.mails) == (["waiting"], [])
+        server.may_answer.clear()
+        assert Courier(store, settings(server)).deliver() == 0
+        assert (states(store), server.mails) == (["waiting"], [])
 
 
-def test_a_courier_that_is_to_end_waits_for_the_mail_it_is_sending(store: Store) -> None:
-    put(store, "mailto:" + ",".join(f"a{number}@example.com" for number in range(9)))
-    is_asked = threading.Event()
+def test_a_courier_that_closes_waits_for_the_mail_it_is_sending(store: Store) -> None:
+    put(store, MAIL)
+    is_closed = threading.Event()
 
-    def slowly(_: str) -> None:
-        is_asked.set()
-        time.sleep(0.9)
-
-    with MailServer() as server:
-        server.to_recipient = slowly
-        courier = Courier(store, settings(server, timeout="2s"))
-        courier.start()
-        assert is_asked.wait(20)
+    def close() -> None:
         courier.close()
+        is_closed.set()
+
+    with MailServer() as server:
+        server.may_answer.clear()
+        courier = Courier(store, settings(server))
+        courier.start()
+        assert server.is_asked.wait(LIMIT_SECONDS)
+        closing = threading.Thread(target=close)
+        closing.start()
+        assert not is_closed.wait(0.3)
+        server.may_answer.set()
+        closing.join()
         assert states(store) == ["sent"]
 
 
-def test_a_claim_of_another_is_waited_for_without_asking_all_the_time(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_that_another_courier_holds_is_not_polled(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     real = told.due
 
@@ -402,14 +405,14 @@ def test_a_claim_of_another_is_waited_for_without_asking_all_the_time(
         return real(*arguments)
 
     monkeypatch.setattr(told, "due", counted)
-    put(store, "http://127.0.0.1:9/x", holder="another", lease_us=time.time_ns() // 1000 + 200_000_000)
-    courier = Courier(store, AlertsSettings())
+    clock = standing_clock()
+    put(store, "http://127.0.0.1:9/x", holder="another", lease_us=clock.now_us + 2 * HOUR_US)
+    courier = Courier(store, AlertsSettings(), clock=clock, timing=replace(SHORT, look=3600))
     courier.start()
-    time.sleep(1.5)
-    began = time.monotonic()
-    courier.close(grace_seconds=10)
-    assert time.monotonic() - began < 5
-    assert len(looks) <= 2
+    eventually(lambda: looks)
+    time.sleep(0.3)
+    assert len(looks) == 1
+    courier.close(grace_seconds=3600)  # It does not wait for the other one either.
 
 
 def test_an_address_that_names_nobody_has_failed_at_once(store: Store) -> None:
@@ -439,7 +442,7 @@ def test_a_run_gives_its_last_mails_time_to_go_out(store: Store) -> None:
     refusals = ["450 not yet"]
     with MailServer() as server:
         server.to_mail = lambda: refusals.pop() if refusals else None
-        with delivering(app.alerts.values(), store, settings(server)) as wake:
+        with delivering(app.alerts.values(), store, settings(server), timing=SHORT) as wake:
             put(store, MAIL)
             wake()
         assert states(store) == ["sent"]
@@ -466,9 +469,23 @@ def test_a_courier_waits_for_a_database_that_is_not_there_yet(tmp_path: object) 
             courier.close()
 
 
-def test_pauses_grow_to_a_limit_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(courier_module, "PAUSE_SECONDS", (1.0, 300.0))
+def test_the_service_sends_what_waits(tmp_path: Path) -> None:
+    with MailServer() as server:
+        chosen = Settings(
+            log=LogSettings(f"dir:{tmp_path}/log"),
+            views=ViewsSettings(f"sqlite:{tmp_path}/views.db"),
+            serve=ServeSettings(port=0, tokens=f"file:{tmp_path}/tokens.json"),
+            alerts=settings(server),
+        )
+        with open_store(chosen.views.url) as store:
+            put(store, MAIL)
+            with serving(chosen):
+                eventually(lambda: states(store) == ["sent"])
+    assert len(server.mails) == 1
+
+
+def test_pauses_grow_to_a_limit_and_differ() -> None:
     for attempts, expected in ((1, 1), (2, 2), (5, 16), (9, 256), (10, 300), (1000, 300)):
-        found = [pause_seconds(attempts) for _ in range(50)]
+        found = [pause_seconds(attempts, (1.0, 300.0)) for _ in range(50)]
         assert all(0.75 * expected <= each <= 1.25 * expected for each in found)
         assert len({*found}) > 1

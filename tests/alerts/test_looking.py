@@ -16,6 +16,8 @@ from penstock.upkeep.changes import Changes
 from penstock.upkeep.step import finish
 from tests.alerts.test_telling import SHAPE, alert
 
+pytestmark = pytest.mark.spark  # What they test imports PySpark.
+
 
 class Wordless(Exception):
     def __str__(self) -> str:

@@ -1,8 +1,7 @@
-"""Whole runs, and the service: what a step tells is in somebody's mailbox when the run is over."""
+"""Whole runs: what a step reports is in a mailbox when the run is over."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,12 @@ import penstock
 from penstock import Pipeline
 from penstock.alerts.entries import recent
 from penstock.log.folder_log import FolderLog
-from penstock.service.server import serving
-from penstock.settings import AlertsSettings, LogSettings, ServeSettings, Settings, SparkSettings, ViewsSettings
+from penstock.settings import AlertsSettings, LogSettings, Settings, SparkSettings, ViewsSettings
 from penstock.upkeep.checked import check_pipeline
 from penstock.views.store import open_store
 from tests.alerts.mail_server import MailServer
-from tests.alerts.waiting import put, states
+
+pytestmark = pytest.mark.spark
 
 MAIL = "mailto:ops@example.com"
 
@@ -38,12 +37,10 @@ def settings_of(folder: Path, server: MailServer) -> Settings:
         log=LogSettings(f"dir:{folder}/log"),
         views=ViewsSettings(f"sqlite:{folder}/views.db"),
         spark=SparkSettings(master="local[2]", shuffle_partitions=2),
-        serve=ServeSettings(port=0, tokens=f"file:{folder}/tokens.json"),
         alerts=AlertsSettings(smtp=server.url, sender="penstock@example.com"),
     )
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", ["stream", "lambda", "kappa"])
 def test_a_run_sends_its_mails_before_it_ends(
     tmp_path: Path, spark: SparkSession, mode: penstock.modes.run.Mode
@@ -72,7 +69,6 @@ def test_a_run_sends_its_mails_before_it_ends(
         assert [each.state for each in recent(snapshot.connection)] == ["sent", "sent"]
 
 
-@pytest.mark.spark
 def test_check_names_what_is_wrong_with_alerts_and_goes_on(spark: SparkSession) -> None:
     app = shop()
     app.alert("hits", to=MAIL, when="hits > 1", name="sound")
@@ -84,16 +80,3 @@ def test_check_names_what_is_wrong_with_alerts_and_goes_on(spark: SparkSession) 
         ("BindingError", app.alerts["nowhere"].place),
         ("AlertConditionError", app.alerts["misspelt"].place),
     ]
-
-
-def test_the_service_sends_what_waits(tmp_path: Path) -> None:
-    with MailServer() as server:
-        settings = settings_of(tmp_path, server)
-        with open_store(settings.views.url) as store:
-            put(store, MAIL)
-            with serving(settings):
-                until = time.monotonic() + 20
-                while states(store) != ["sent"]:
-                    assert time.monotonic() < until
-                    time.sleep(0.05)
-    assert len(server.mails) == 1

@@ -25,6 +25,8 @@ from penstock.views.store import Store
 from tests.alerts.mail_server import MailServer
 from tests.alerts.waiting import NOON_US, entries
 
+pytestmark = pytest.mark.spark  # What they test imports PySpark.
+
 PLACE = Place("/app/shop.py", 17, "app.alert('errors')")
 SHAPE = Shape("errors", PLACE, ("url",), pa.schema([("url", pa.string()), ("errors", pa.int64())]))
 MINUTE = 60_000_000

@@ -1,4 +1,4 @@
-"""A real web hook in this process, over TLS, which can answer as it is told to."""
+"""A real web hook in this process, with or without TLS, that gives the answers it is told to."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import trustme
 
 
 class WebHook:
-    """Keeps every document that it takes. `answers` are given first, one after the other; then it says 200."""
+    """Keeps every document that it takes. `answers` are given first, one after the other; then it says 200.
 
-    def __init__(self, certificate: trustme.LeafCert | None = None, *, port: int = 0) -> None:
+    It has its port from the beginning. Until it is entered, connections are refused.
+    """
+
+    def __init__(self, certificate: trustme.LeafCert | None = None) -> None:
         self.taken: list[dict[str, Any]] = []
         self.keys: list[str] = []
         self.asked: list[str] = []
@@ -22,7 +25,8 @@ class WebHook:
         self.answers: list[int] = []
         self.body_bytes = 0
         """So many bytes of an answer are promised, and never come."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler(), bind_and_activate=False)
+        self._server.server_bind()
         self._scheme = "http"
         if certificate is not None:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -30,13 +34,14 @@ class WebHook:
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
             self._scheme = "https"
         self.port: int = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
     def url(self) -> str:
         return f"{self._scheme}://127.0.0.1:{self.port}/hooks/secret"
 
     def __enter__(self) -> WebHook:
+        self._server.server_activate()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from penstock.log.folder_log import FolderLog
 from tests.cli.commands import fails, run
+from tests.eventually import eventually
 from tests.log.rows import rows
 
 SCHEMA = "time timestamp, user string, n bigint"
@@ -147,17 +148,20 @@ def test_follow_prints_what_comes_and_ends_quietly_on_ctrl_c(log: FolderLog) -> 
         stderr=subprocess.PIPE,
     )
     try:
-        assert process.stdout is not None
-        for number in range(100, 400):  # Until it is there to see one.
-            log.topic("events").partitions[0].append(rows([number]))
-            if select.select([process.stdout], [], [], 0.1)[0]:
-                break
-        printed = process.stdout.readline()
+        output = process.stdout
+        assert output is not None
+
+        def is_printed() -> object:
+            log.topic("events").partitions[0].append(rows([100]))
+            return select.select([output], [], [], 0.1)[0]
+
+        eventually(is_printed)  # Not before the process has begun to follow.
+        printed = output.readline()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate()
     finally:
         process.kill()
         process.wait()
-    assert json.loads(printed)["n"] >= 100, errors
+    assert json.loads(printed)["n"] == 100, errors
     assert process.returncode == 130
     assert b"Traceback" not in errors

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from penstock.log.folder_log import FolderLog
 from tests.cli.commands import fails, run
+from tests.eventually import eventually
 
 SCHEMA = "time timestamp, user string, n bigint"
 
@@ -96,10 +96,7 @@ def test_stream_arrives_while_it_goes_on(log: FolderLog) -> None:
         assert process.stdin is not None
         process.stdin.write(lines(1) + '{"user": "u2", ')
         process.stdin.flush()
-        deadline = time.monotonic() + 20
-        while numbers(log) != [1] and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert numbers(log) == [1]
+        eventually(lambda: numbers(log) == [1])
         output, _ = process.communicate('"n": 2}\n')
     assert output.startswith("2 sent, 2 acknowledged")
     assert numbers(log) == [1, 2]

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ import pytest
 
 from tests.cli.commands import fails, run
 from tests.cli.weblogs import APP, Place, append, place
+from tests.eventually import eventually
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
 @pytest.fixture(scope="module")
@@ -167,8 +167,12 @@ def test_row_that_is_not_there_is_answered_with_its_neighbours(ran: Place) -> No
 @pytest.mark.parametrize("mode", ["stream", "batch"])
 def test_sigterm_ends_a_run_cleanly(tmp_path: Path, mode: str) -> None:
     where = place(tmp_path)
+    began = where.folder / "began"
     slow = APP.replace("access.groupBy(F.w", 'access.withColumn("url", slow("url")).groupBy(F.w').replace(
-        "app = Pipeline", "import time\nslow = F.udf(lambda url: time.sleep(60) or url)\napp = Pipeline"
+        "app = Pipeline",
+        "import pathlib, time\n"
+        f"slow = F.udf(lambda url: pathlib.Path({str(began)!r}).touch() or time.sleep(3600) or url)\n"
+        "app = Pipeline",
     )
     Path(where.app).write_text(APP if mode == "stream" else slow)
     append(where, 8)
@@ -177,8 +181,9 @@ def test_sigterm_ends_a_run_cleanly(tmp_path: Path, mode: str) -> None:
         assert process.stdout is not None
         first = process.stdout.readline()
         assert json.loads(first)["event"] in ("step", "begin"), first
-        time.sleep(1)
+        if mode == "batch":
+            eventually(began.exists)  # It is inside the first row now.
         os.kill(process.pid, signal.SIGTERM)
-        output, errors = process.communicate(timeout=200)
+        output, errors = process.communicate()
     assert process.returncode == 0, errors
     assert json.loads(output.splitlines()[-1])["event"] == "stopped"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import signal
 import subprocess
@@ -15,6 +16,10 @@ import pytest
 
 from tests.cli.commands import fails, run
 from tests.cli.stored_views import stored
+from tests.eventually import LIMIT_SECONDS
+
+get = functools.partial(httpx.get, timeout=LIMIT_SECONDS)
+post = functools.partial(httpx.post, timeout=LIMIT_SECONDS)
 
 
 @pytest.fixture(autouse=True)
@@ -44,9 +49,9 @@ def served(folder: Path, options: list[str]) -> Iterator[tuple[subprocess.Popen[
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
     with served(tmp_path, stored(tmp_path).options) as (process, url):
-        assert httpx.get(f"{url}/views/total").json()["rows"] == [{"hits": 52}]
+        assert get(f"{url}/views/total").json()["rows"] == [{"hits": 52}]
         process.send_signal(number)
-        assert process.wait(timeout=20) in (0, 130, 143, -signal.SIGTERM)
+        assert process.wait() in (0, 130, 143, -signal.SIGTERM)
     assert (tmp_path / "errors").read_text() == ""
 
 
@@ -56,7 +61,7 @@ def test_a_retry_after_a_kill_stores_nothing_twice(tmp_path: Path) -> None:
     for _ in range(2):
         with served(tmp_path, options) as (process, url):
             headers = {"Idempotency-Key": "4711"}
-            answers.append(httpx.post(f"{url}/topics/access", json={"url": "/pay"}, headers=headers).json())
+            answers.append(post(f"{url}/topics/access", json={"url": "/pay"}, headers=headers).json())
             process.kill()
     assert [(each["stored"], each["duplicates"]) for each in answers] == [(1, 0), (0, 1)]
 
@@ -81,13 +86,13 @@ def test_with_the_file_of_a_pipeline_only_that_one_is_served(tmp_path: Path) -> 
     )
     run("topic", "create", "clicks", "--schema", "n int", *site.log)
     with served(tmp_path, [str(tmp_path / "other.py"), *site.options]) as (_, url):
-        assert [each["topic"] for each in httpx.get(f"{url}/topics").json()["topics"]] == ["clicks"]
-        assert httpx.get(f"{url}/views").json()["views"] == []
-        assert httpx.get(f"{url}/views/total").status_code == 404
-        assert httpx.get(f"{url}/views/total", params={"key": "x"}).status_code == 404
-        assert httpx.get(f"{url}/topics/access").status_code == 404
-        assert httpx.post(f"{url}/topics/access", json={"url": "/"}).status_code == 404
-        page = httpx.get(f"{url}/dashboard/pipeline", timeout=20).text
+        assert [each["topic"] for each in get(f"{url}/topics").json()["topics"]] == ["clicks"]
+        assert get(f"{url}/views").json()["views"] == []
+        assert get(f"{url}/views/total").status_code == 404
+        assert get(f"{url}/views/total", params={"key": "x"}).status_code == 404
+        assert get(f"{url}/topics/access").status_code == 404
+        assert post(f"{url}/topics/access", json={"url": "/"}).status_code == 404
+        page = get(f"{url}/dashboard/pipeline").text
         assert "few" in page
         assert "access" not in page
 

@@ -11,7 +11,7 @@ import pytest
 from penstock.log.folder_log import FolderLog
 from tests.cli.commands import fails, run
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 APP = """
 from pyspark.sql import functions as F

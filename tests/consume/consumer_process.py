@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("history", type=Path)
     parser.add_argument("topics", nargs="+")
     parser.add_argument("--group", required=True)
-    parser.add_argument("--session-timeout", default="10s")
+    parser.add_argument("--session-timeout", default="1h")
     parser.add_argument("--auto-commit", default="100ms")
     parser.add_argument("--commit", action="store_true")
     parser.add_argument("--is-idle", action="store_true")

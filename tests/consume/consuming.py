@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import pyarrow as pa
 
 from penstock.consume.attendance import Attendance
 from penstock.consume.consumer import Consumer
+from penstock.consume.group import Group
 from penstock.consume.position import Records
+from penstock.log.folder_log import FolderLog
 from penstock.log.folder_topic import FolderTopic
+from tests.eventually import eventually
 
 
 def put(topic: FolderTopic, *values: int, partition: int = 0) -> None:
@@ -34,8 +34,32 @@ def crash(consumer: Consumer) -> None:
     consumer._is_closed = True
 
 
-def eventually(is_true: Callable[[], bool], seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
+class Seconds:
+    """A clock for `Consumer(monotonic=...)`: it stands still until `pass_time` moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def pass_time(log: FolderLog, clock: Seconds, seconds: float, group: str = "g") -> None:
+    """Move the clock in small steps, so that no member of the group misses a heartbeat."""
+    found = Group(log.root, group, lambda _: frozenset(), monotonic=clock)
+
+    def have_all_beaten() -> bool:
+        return all((found.heartbeat(member) or 0.0) > clock.now - 0.001 for member in found.membership().members)
+
+    for _ in range(8):
+        clock.now += seconds / 8
+        knock = found.members_directory / "knock"  # A name that comes and goes wakes every member.
+        knock.touch()
+        knock.unlink()
+        eventually(have_all_beaten)
+
+
+def is_asked_to_give_up(consumer: Consumer) -> bool:
+    """Whether the consumer knows that another member waits for one of its partitions."""
+    with consumer._intake.mutex:
+        return any(position.is_wanted_elsewhere for position in consumer._intake.positions.values())

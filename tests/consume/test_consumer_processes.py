@@ -17,6 +17,7 @@ from penstock.consume.groups import GroupStatus
 from penstock.log.folder_log import FolderLog
 from penstock.log.folder_topic import FolderTopic
 from tests.consume.consumer_process import ConsumerProcess
+from tests.eventually import eventually
 
 PARTITIONS = 4
 Start = Callable[..., ConsumerProcess]
@@ -52,15 +53,6 @@ def put(topic: FolderTopic, rows: int = 10) -> int:
     for partition in topic.partitions:
         partition.append(pa.record_batch({"n": pa.array(range(rows), pa.int64())}))
     return rows * len(topic.partitions)
-
-
-def eventually(is_true: Callable[[], object], seconds: float = 40.0) -> float:
-    """Waits for it, and says how long it took."""
-    before = time.monotonic()
-    while not is_true():
-        assert time.monotonic() < before + seconds, "it never came true"
-        time.sleep(0.01)
-    return time.monotonic() - before
 
 
 def shares(log: FolderLog, group: str = "g") -> list[int]:
@@ -113,14 +105,14 @@ def test_living_members_hand_over_without_delivering_anything_twice(
 def test_a_killed_member_is_replaced_at_once_and_nothing_is_lost(
     log: FolderLog, orders: FolderTopic, start: Start
 ) -> None:
-    options = ("--session-timeout", "60s", "--commit", "--work-seconds", "0.002")
+    """At once: the next heartbeat is due in 20 minutes."""
+    options = ("--session-timeout", "1h", "--commit", "--work-seconds", "0.002")
     members = [start(*options) for _ in range(3)]
     eventually(lambda: shares(log) == [1, 1, 2])
     eventually(lambda: put(orders, 5) and all(len(member.records("done")) > 20 for member in members))
     members[0].send(signal.SIGKILL)
     before = committed(log.groups.status("g"))
-    took = eventually(lambda: put(orders, 5) and shares(log) == [2, 2])
-    assert took < 15, "sooner than a sign of life is due"
+    eventually(lambda: put(orders, 5) and shares(log) == [2, 2])
     assert_all_processed_once(orders, members)
     again = Counter(each for member in members for each in member.records())
     assert all(offset >= before[topic, number] for (topic, number, offset), times in again.items() if times > 1)
@@ -129,21 +121,19 @@ def test_a_killed_member_is_replaced_at_once_and_nothing_is_lost(
 def test_a_frozen_member_is_replaced_and_comes_back_as_a_new_one(
     log: FolderLog, orders: FolderTopic, start: Start
 ) -> None:
-    options = ("--session-timeout", "1s", "--commit", "--work-seconds", "0.002")
-    frozen, *others = members = [start(*options) for _ in range(2)]
+    options = ("--session-timeout", "2s", "--commit", "--work-seconds", "0.002")
+    frozen, other = members = [start(*options) for _ in range(2)]
     eventually(lambda: shares(log) == [2, 2])
     eventually(lambda: put(orders, 5) and all(len(member.records("done")) > 20 for member in members))
     frozen.send(signal.SIGSTOP)
-    took = eventually(lambda: put(orders, 5) and shares(log) == [4])
-    assert took > 0.5
-    put(orders, 5)
-    had = len(frozen.told())
-    eventually(lambda: len({each for member in others for each in member.records()}) > 100)
+    eventually(lambda: put(orders, 5) and shares(log) == [4])
+    before = len(other.records("done"))
+    eventually(lambda: put(orders, 5) and len(other.records("done")) > before + 20)
+    done = len(frozen.records("done"))
     frozen.send(signal.SIGCONT)
     eventually(lambda: put(orders, 5) and shares(log) == [2, 2])
-    eventually(lambda: len(frozen.records("done")) > 60)
+    eventually(lambda: put(orders, 5) and len(frozen.records("done")) > done + 20)
     assert_all_processed_once(orders, members)
-    assert len(frozen.told()) > had
 
 
 def assert_all_processed_once(topic: FolderTopic, members: list[ConsumerProcess]) -> None:
@@ -166,17 +156,17 @@ def assert_all_processed_once(topic: FolderTopic, members: list[ConsumerProcess]
 
 
 def test_a_pattern_sees_a_topic_that_another_process_makes(log: FolderLog, start: Start) -> None:
-    members = [start("--session-timeout", "60s", topics=("orders.*",)) for _ in range(2)]
+    members = [start("--session-timeout", "1h", topics=("orders.*",)) for _ in range(2)]
     eventually(lambda: all(member.told() for member in members))
     topic = log.create("orders.eu", "n bigint", partitions=2)
     put(topic)
-    took = eventually(lambda: len(members[0].records() + members[1].records()) == 20)
-    assert took < 10, "sooner than a sign of life is due"
+    eventually(lambda: len(members[0].records() + members[1].records()) == 20)
     assert sorted(members[0].records() + members[1].records()) == sorted(all_records(topic))
 
 
+@pytest.mark.timing
 def test_idle_processes_of_a_group_need_no_processor_time(log: FolderLog, orders: FolderTopic, start: Start) -> None:
-    members = [start("--is-idle") for _ in range(2)]
+    members = [start("--is-idle", "--session-timeout", "10s") for _ in range(2)]
     eventually(lambda: shares(log) == [2, 2])
     put(orders)
     eventually(lambda: all(member.records() for member in members))
@@ -199,7 +189,7 @@ def test_members_that_are_killed_and_frozen_at_random_lose_nothing(
 ) -> None:
     """Fifty faults each, at any moment: in a poll, in a commit, in the middle of a change of the group."""
     choose = random.Random(seed)
-    options = ("--session-timeout", "500ms", "--commit", "--work-seconds", "0.001")
+    options = ("--session-timeout", "1s", "--commit", "--work-seconds", "0.001")
     members = [start(*options) for _ in range(4)]
     running = list(members)
     stopped: list[ConsumerProcess] = []

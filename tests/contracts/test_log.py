@@ -254,7 +254,7 @@ def test_a_newer_epoch_fences_off_the_older(open_log: Callable[[], Log], name: s
 # --- waking ---
 
 
-def test_whoever_waits_is_woken_by_an_append_of_another(open_log: Callable[[], Log], name: str) -> None:
+def test_an_append_by_another_process_wakes_a_waiting_reader(open_log: Callable[[], Log], name: str) -> None:
     topic = open_log().create(name, SCHEMA, partitions=2, key="user")
     with closing(Wakeup()) as wakeup:
         for partition in topic.partitions:
@@ -263,6 +263,5 @@ def test_whoever_waits_is_woken_by_an_append_of_another(open_log: Callable[[], L
             continue  # It may ring once, because it began to listen.
         writer = open_log().topic(name)
         threading.Timer(0.3, lambda: writer.append(rows(range(20)))).start()
-        began = time.monotonic()
-        assert wakeup.wait(20.0), "nobody was woken"
-        assert 0.2 < time.monotonic() - began < 10
+        while not any(topic.end().values()):
+            assert wakeup.wait(None)

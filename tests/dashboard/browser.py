@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+
+from tests.eventually import LIMIT_SECONDS, eventually
 
 CHROMIUM = shutil.which("chromium")
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
@@ -51,6 +52,7 @@ class Watched:
 def opened(browser: Browser, **options: Any) -> Iterator[Watched]:
     """A page in a context of its own, with its console and its requests under watch."""
     context = browser.new_context(**{"viewport": WIDE, **options})
+    context.set_default_timeout(LIMIT_SECONDS * 1000)
     page = context.new_page()
     watched = Watched(page)
     page.on("console", watched.note)
@@ -67,12 +69,4 @@ def settled(page: Page, address: str) -> None:
     """Goes there, and waits until the page is drawn and connected."""
     page.goto(address)
     page.wait_for_selector("main h1")
-    until(lambda: page.evaluate("() => window.did_handshake === true"), page)
-
-
-def until(is_true: Callable[[], object], page: Page, seconds: float = 15) -> None:
-    """Waits for it. Not `wait_for_function`: the policy of the page forbids what it does."""
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, f"not within {seconds} s; the page: {page.inner_text('body')[:2000]}"
-        page.wait_for_timeout(100)
+    eventually(lambda: page.evaluate("() => window.did_handshake === true"), explain=lambda: page.inner_text("body"))

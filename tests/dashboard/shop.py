@@ -212,7 +212,7 @@ class Shop:
     def _owned(self) -> tuple[Store, Owner]:
         """The pipeline is this process's, from the first step on, as it is a run's."""
         if self._owner is None:
-            store = self._held.enter_context(open_store(self.settings.views.url))
+            store = self._held.enter_context(open_store(self.settings.views.url, lease=timedelta(hours=1)))
             self._owner = (store, self._held.enter_context(own(store.engine, "shop")))
         return self._owner
 

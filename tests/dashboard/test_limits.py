@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import re
 import threading
@@ -18,7 +19,7 @@ from nicegui import Client, core, ui
 from nicegui.app.app import prune_tab_storage
 from starlette.requests import Request
 from starlette.types import Message
-from websockets.sync.client import connect
+from websockets.sync import client as sockets
 
 from penstock.clock import now_us
 from penstock.dashboard import entrance
@@ -29,9 +30,12 @@ from penstock.dashboard.screen import Screen
 from penstock.dashboard.stage import TAB_SECONDS, UNCONNECTED_SECONDS, stage
 from penstock.service.tokens import Tokens
 from tests.dashboard.shop import Shop, started
+from tests.eventually import LIMIT_SECONDS
 
 T = TypeVar("T")
 LIBRARY = f"/dashboard/_nicegui/{nicegui.__version__}/static/nicegui.js"
+get = functools.partial(httpx.get, timeout=LIMIT_SECONDS)
+connect = functools.partial(sockets.connect, open_timeout=LIMIT_SECONDS, ping_interval=None)
 SOCKET = "/dashboard/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 
 
@@ -41,7 +45,7 @@ def on_stage(body: Callable[[], T]) -> T:
     async def run() -> T:
         return body()
 
-    return asyncio.run_coroutine_threadsafe(run(), stage().loop).result(30)
+    return asyncio.run_coroutine_threadsafe(run(), stage().loop).result(LIMIT_SECONDS)
 
 
 @pytest.fixture
@@ -71,10 +75,15 @@ async def nothing() -> Message:
 
 def page_of(url: str, path: str = "/dashboard/clocks") -> str:
     """The id of a page that was made for nobody."""
-    answer = httpx.get(f"{url}{path}", timeout=20)
+    answer = get(f"{url}{path}")
     assert answer.status_code == 200
     found: set[str] = {*re.findall(r"[0-9a-f]{8}-[0-9a-f-]{27}", answer.text)} & {*Client.instances}
     return found.pop()
+
+
+@pytest.fixture
+def service_url(steady_shop: tuple[Shop, str]) -> str:
+    return steady_shop[1]
 
 
 @contextmanager
@@ -82,9 +91,9 @@ def connected(url: str, page: str, tab: str) -> Iterator[None]:
     """A browser for it, as far as NiceGUI can see."""
     query = f"&implicit_handshake=true&client_id={page}&tab_id={tab}&document_id=d&next_message_id=0"
     with connect(url.replace("http", "ws", 1) + SOCKET + query) as socket:
-        socket.recv(10)
+        socket.recv(LIMIT_SECONDS)
         socket.send("40")
-        while not str(socket.recv(10)).startswith("40"):
+        while not str(socket.recv(LIMIT_SECONDS)).startswith("40"):
             pass
 
         def live() -> None:  # Without an answer to each ping it would be taken for gone.
@@ -113,9 +122,9 @@ def test_those_who_read_nothing_hold_up_nobody(shop: Shop, path: str) -> None:
 
         waiting = [asyncio.create_task(dashboard(scope_of(path), nothing, stuck)) for _ in range(entrance._PAGES)]
         for _ in waiting:
-            await asyncio.wait_for(is_sending.acquire(), 60)
+            await asyncio.wait_for(is_sending.acquire(), LIMIT_SECONDS)
         try:
-            await asyncio.wait_for(dashboard(scope_of("/dashboard/topics"), nothing, read), 20)
+            await asyncio.wait_for(dashboard(scope_of("/dashboard/topics"), nothing, read), LIMIT_SECONDS)
         finally:
             for each in waiting:
                 each.cancel()
@@ -130,39 +139,36 @@ def test_those_who_read_nothing_hold_up_nobody(shop: Shop, path: str) -> None:
 
 
 @pytest.mark.usefixtures("empty_stage")
-def test_pages_nobody_connects_to_are_bounded_in_number(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_nobody_connects_to_are_bounded_in_number(service_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entrance, "UNCONNECTED_MAX", 2)
     monkeypatch.setattr(stage_module, "UNCONNECTED_SECONDS", 600)  # However slow this machine is.
-    with shop.serving() as url:
-        first, _ = page_of(url), page_of(url)
-        refused = httpx.get(f"{url}/dashboard/clocks", timeout=20)
-        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-        assert httpx.get(f"{url}{LIBRARY}", timeout=20).status_code == 200
-        with connected(url, first, "tab"):
-            page_of(url)
-            assert httpx.get(f"{url}/dashboard/clocks", timeout=20).status_code == 503
+    first, _ = page_of(service_url), page_of(service_url)
+    refused = get(f"{service_url}/dashboard/clocks")
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert get(f"{service_url}{LIBRARY}").status_code == 200
+    with connected(service_url, first, "tab"):
+        page_of(service_url)
+        assert get(f"{service_url}/dashboard/clocks").status_code == 503
 
 
 @pytest.mark.usefixtures("empty_stage")
-def test_pages_nobody_connects_to_are_soon_forgotten(shop: Shop) -> None:
+def test_pages_nobody_connects_to_are_soon_forgotten(service_url: str) -> None:
     forget = stage_module._forget
-    with shop.serving() as url:
-        old, new, watched = page_of(url), page_of(url), page_of(url)
-        with connected(url, watched, "tab"):
-            for page in (old, watched):
-                Client.instances[page].created -= UNCONNECTED_SECONDS
-            Client.instances[new].created += 60  # However slow this machine is.
-            on_stage(forget)
-            assert {old, new, watched} & {*Client.instances} == {new, watched}
+    old, new, watched = page_of(service_url), page_of(service_url), page_of(service_url)
+    with connected(service_url, watched, "tab"):
+        for page in (old, watched):
+            Client.instances[page].created -= UNCONNECTED_SECONDS
+        Client.instances[new].created += 60  # However slow this machine is.
+        on_stage(forget)
+        assert {old, new, watched} & {*Client.instances} == {new, watched}
 
 
 @pytest.mark.usefixtures("empty_stage")
 @pytest.mark.parametrize("path", ["0.0.1/static/x", f"{nicegui.__version__}/dynamic_resources/x/y"])
-def test_what_is_not_there_leaves_no_page(shop: Shop, path: str) -> None:
-    with shop.serving() as url:
-        answer = httpx.get(f"{url}/dashboard/_nicegui/{path}", timeout=20)
-        assert answer.status_code == 404
-        assert not Client.instances
+def test_what_is_not_there_leaves_no_page(service_url: str, path: str) -> None:
+    answer = get(f"{service_url}/dashboard/_nicegui/{path}")
+    assert answer.status_code == 404
+    assert not Client.instances
 
 
 @pytest.mark.usefixtures("empty_stage")
@@ -179,59 +185,55 @@ def test_what_is_not_there_leaves_no_page(shop: Shop, path: str) -> None:
     ],
 )
 def test_pages_of_others_may_link_here_and_load_nothing(
-    shop: Shop, site: str, mode: str, dest: str, purpose: str, status: int
+    service_url: str, site: str, mode: str, dest: str, purpose: str, status: int
 ) -> None:
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
     if purpose:
         headers["Sec-Purpose"] = purpose
-    with shop.serving() as url:
-        assert httpx.get(f"{url}/dashboard/clocks", headers=headers, timeout=20).status_code == status
-        assert len(Client.instances) == (status == 200)
+    assert get(f"{service_url}/dashboard/clocks", headers=headers).status_code == status
+    assert len(Client.instances) == (status == 200)
 
 
 @pytest.mark.usefixtures("empty_stage")
-def test_tabs_are_forgotten_after_a_minute(shop: Shop) -> None:
-    with shop.serving() as url, connected(url, page_of(url), "a-tab"):
+def test_tabs_are_forgotten_after_a_minute(service_url: str) -> None:
+    with connected(service_url, page_of(service_url), "a-tab"):
         tabs = core.app.storage._tabs
         tabs["a-tab"].last_modified -= TAB_SECONDS + 1
-        asyncio.run_coroutine_threadsafe(prune_tab_storage(), stage().loop).result(30)
+        asyncio.run_coroutine_threadsafe(prune_tab_storage(), stage().loop).result(LIMIT_SECONDS)
         assert TAB_SECONDS <= 60
         assert "a-tab" not in tabs
 
 
 @pytest.mark.usefixtures("empty_stage")
-def test_long_names_of_tabs_are_not_kept(shop: Shop) -> None:
+def test_long_names_of_tabs_are_not_kept(service_url: str) -> None:
     long = "x" * 2000
-    with shop.serving() as url:
-        page = page_of(url)
-        with pytest.raises(websockets.InvalidStatus) as caught:
-            connect(f"{url.replace('http', 'ws', 1)}{SOCKET}&client_id={page}&tab_id={long}")
-        assert caught.value.response.status_code == 400
-        with connect(url.replace("http", "ws", 1) + SOCKET) as socket:  # As a page that was loaded ahead does it.
-            socket.recv(10)
-            socket.send("40")
-            assert str(socket.recv(10)).startswith("40")
-            for number, (tab, is_taken) in enumerate([(long, False), ("short", True)]):
-                data = {"client_id": page, "tab_id": tab, "document_id": "d", "next_message_id": 0}
-                socket.send(f"42{number}{json.dumps(['handshake', data])}")
-                while not (told := str(socket.recv(10))).startswith("43"):
-                    pass
-                assert told == f"43{number}[{json.dumps(is_taken)}]"
-        assert long not in core.app.storage._tabs
+    page = page_of(service_url)
+    with pytest.raises(websockets.InvalidStatus) as caught:
+        connect(f"{service_url.replace('http', 'ws', 1)}{SOCKET}&client_id={page}&tab_id={long}")
+    assert caught.value.response.status_code == 400
+    with connect(service_url.replace("http", "ws", 1) + SOCKET) as socket:  # As a page that was loaded ahead does it.
+        socket.recv(LIMIT_SECONDS)
+        socket.send("40")
+        assert str(socket.recv(LIMIT_SECONDS)).startswith("40")
+        for number, (tab, is_taken) in enumerate([(long, False), ("short", True)]):
+            data = {"client_id": page, "tab_id": tab, "document_id": "d", "next_message_id": 0}
+            socket.send(f"42{number}{json.dumps(['handshake', data])}")
+            while not (told := str(socket.recv(LIMIT_SECONDS))).startswith("43"):
+                pass
+            assert told == f"43{number}[{json.dumps(is_taken)}]"
+    assert long not in core.app.storage._tabs
 
 
-@pytest.mark.parametrize(
-    "path", ["/login", "/logout", "/static/shell.js", "/static/../_nicegui_ws/socket.io/", "/clocks"]
-)
-def test_only_pages_that_connect_get_a_websocket(shop: Shop, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_pages_that_connect_get_a_websocket(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(stage_module, "stage", lambda: asked.append("stage"))
-    if path != "/clocks":
-        Tokens(shop.settings.serve.tokens_path).add("ada", ["read"])
     with shop.serving() as url:
-        with pytest.raises(websockets.InvalidStatus) as caught:
-            connect(f"{url.replace('http', 'ws', 1)}/dashboard{path}?EIO=4&transport=websocket")
-        assert caught.value.response.status_code == 404
+        for path in ("/clocks", "/login", "/logout", "/static/shell.js", "/static/../_nicegui_ws/socket.io/"):
+            with pytest.raises(websockets.InvalidStatus) as caught:
+                connect(f"{url.replace('http', 'ws', 1)}/dashboard{path}?EIO=4&transport=websocket")
+            assert caught.value.response.status_code == 404
+            if path == "/clocks":  # The others are open to those without a token too.
+                Tokens(shop.settings.serve.tokens_path).add("ada", ["read"])
     assert asked == []
 
 
@@ -266,7 +268,7 @@ def test_however_much_is_chosen_a_page_is_refreshed_once_at_a_time_and_once_more
     with started(shop) as service:
         service.pulse.beat = Beat(now_us())
         request = Request(scope_of("/dashboard/topics", **{"penstock.service": service}))
-        asyncio.run_coroutine_threadsafe(scene(request), stage().loop).result(60)
+        asyncio.run_coroutine_threadsafe(scene(request), stage().loop).result(LIMIT_SECONDS)
     assert at_once == [0, 1]
     assert len(shown) == 3
     assert shown[1:] == [49, 49]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +13,13 @@ from playwright.sync_api import Browser, Page
 
 from penstock.dashboard import pulse
 from penstock.dashboard.beat import Beat, read_beat
+from penstock.service.service import Service
 from penstock.service.tokens import Tokens
 from tests.conftest import ROOT
-from tests.dashboard.browser import PHONE, Watched, opened, settled, until
+from tests.dashboard.browser import PHONE, Watched, opened, settled
 from tests.dashboard.screenshots import PAGES
 from tests.dashboard.shop import PLANTED, Shop, new_shop
+from tests.eventually import LIMIT_SECONDS, eventually
 
 pytestmark = pytest.mark.services
 
@@ -54,7 +55,7 @@ def test_what_is_planted_stays_text(chromium: Browser, steady_shop: tuple[Shop, 
     with opened(chromium) as watched:
         page = watched.page
         settled(page, f"{steady_shop[1]}/dashboard{PAGES[name]}")
-        until(lambda: "onerror=" in page.inner_text("body"), page)
+        eventually(lambda: "onerror=" in page.inner_text("body"))
         for details in page.locator("details.data summary").all():
             details.click()
         for chart in page.locator(".chart svg[role=img]").all():
@@ -73,13 +74,13 @@ def test_numbers_move_when_events_are_appended(chromium: Browser, shop: Shop) ->
         for _ in range(3):
             shop.orders(500)
         tile = "dl.tiles .tile:has(dt:text-is('Events')) dd:not(.unit)"
-        until(lambda: float(views.page.inner_text(tile).replace("\u202f", "")) > 20, views.page)
-        until(lambda: f"{total + 1500:,}".replace(",", "\u202f") in text_of(topics.page), topics.page)
+        eventually(lambda: float(views.page.inner_text(tile).replace("\u202f", "")) > 20)
+        eventually(lambda: f"{total + 1500:,}".replace(",", "\u202f") in text_of(topics.page))
         lag = "dl.tiles .tile:has(dt:text-is('Lag')) dd:not(.unit)"
-        until(lambda: views.page.inner_text(lag) == "1\u202f500", views.page)
+        eventually(lambda: views.page.inner_text(lag) == "1\u202f500")
         shop.step()
-        until(lambda: views.page.inner_text(lag) == "0", views.page)
-        until(lambda: f"{total + 1500:,}".replace(",", "\u202f") in text_of(view.page), view.page)
+        eventually(lambda: views.page.inner_text(lag) == "0")
+        eventually(lambda: f"{total + 1500:,}".replace(",", "\u202f") in text_of(view.page))
 
 
 def test_rows_are_sorted_filtered_and_paged(chromium: Browser, steady_shop: tuple[Shop, str]) -> None:
@@ -88,23 +89,23 @@ def test_rows_are_sorted_filtered_and_paged(chromium: Browser, steady_shop: tupl
         settled(page, f"{steady_shop[1]}/dashboard/views/by_product")
         rows = page.locator("section:has(h2:text-is('Rows')) tbody tr")
         page.get_by_role("button", name="sold").click()
-        until(lambda: rows.first.inner_text().startswith("tea"), page)
+        eventually(lambda: rows.first.inner_text().startswith("tea"))
         assert page.locator("th[aria-sort=descending]").inner_text().startswith("sold")
         page.get_by_role("button", name="Next").click()
-        until(lambda: "Rows 26 to 44" in text_of(page), page)
+        eventually(lambda: "Rows 26 to 44" in text_of(page))
         page.get_by_role("button", name="Back").click()
-        until(lambda: "Rows 1 to 25" in text_of(page), page)
+        eventually(lambda: "Rows 1 to 25" in text_of(page))
         page.get_by_label("Only rows where").select_option("sold")
         page.get_by_label("Comparison").select_option(">=")
         page.get_by_label("Value").fill("300")
         page.get_by_label("Value").press("Enter")
-        until(lambda: rows.count() == 3, page)
+        eventually(lambda: rows.count() == 3)
         page.get_by_label("Value").fill("many")
         page.get_by_label("Value").press("Enter")
-        until(lambda: page.locator("[role=alert]:visible").count() == 1, page)
+        eventually(lambda: page.locator("[role=alert]:visible").count() == 1)
         page.get_by_label("Value").fill("400")
         page.get_by_label("Value").press("Enter")
-        until(lambda: rows.count() == 2, page)
+        eventually(lambda: rows.count() == 2)
         assert page.locator("[role=alert]:visible").count() == 0
 
 
@@ -115,20 +116,17 @@ def test_a_corrected_window_is_marked_and_the_page_says_what_that_means(chromium
         assert "corrected after it closed" in text_of(watched.page)
         watched.page.get_by_label("Groups").select_option("8")
         shop.correct()
-        until(lambda: watched.page.locator("svg .mark").count() == 1, watched.page)
+        eventually(lambda: watched.page.locator("svg .mark").count() == 1)
         label = watched.page.locator("svg[role=img]").get_attribute("aria-label") or ""
         assert "orders by window" in label
         watched.page.get_by_label("Column").select_option("amount")
-        until(
-            lambda: "amount by" in (watched.page.locator("svg[role=img]").get_attribute("aria-label") or ""),
-            watched.page,
-        )
+        eventually(lambda: "amount by" in (watched.page.locator("svg[role=img]").get_attribute("aria-label") or ""))
 
 
 def test_late_records_have_another_colour_and_shape(chromium: Browser, steady_shop: tuple[Shop, str]) -> None:
     with opened(chromium) as watched:
         settled(watched.page, f"{steady_shop[1]}/dashboard/clocks")
-        until(lambda: watched.page.locator("svg[role=img] path.dot").count() > 0, watched.page)
+        eventually(lambda: watched.page.locator("svg[role=img] path.dot").count() > 0)
         assert watched.page.locator("svg[role=img] circle.dot").count() > 100
         fills = [
             watched.page.locator(f"svg[role=img] {shape}.dot").first.evaluate("each => getComputedStyle(each).fill")
@@ -238,7 +236,7 @@ def test_one_logs_in_looks_and_logs_out(chromium: Browser, shop: Shop) -> None:
         page.get_by_label("Token").fill(secret)
         page.get_by_role("button", name="Log in").click()
         page.wait_for_url("**/dashboard/views")
-        until(lambda: "per_minute" in page.inner_text("body"), page)
+        eventually(lambda: "per_minute" in page.inner_text("body"))
         assert secret not in page.content()
         assert secret not in str(page.evaluate("() => [document.cookie, {...localStorage}, {...sessionStorage}]"))
         streamed = page.evaluate(
@@ -262,9 +260,9 @@ def test_a_page_that_is_open_ends_with_its_token(chromium: Browser, shop: Shop) 
         page.get_by_label("Token").fill(secret)
         page.get_by_role("button", name="Log in").click()
         page.wait_for_selector("main h1:text-is('Overview')")
-        until(lambda: page.evaluate("() => window.did_handshake === true"), page)
+        eventually(lambda: page.evaluate("() => window.did_handshake === true"))
         tokens.remove("ada")
-        page.wait_for_url("**/dashboard/login*", timeout=10_000)
+        page.wait_for_url("**/dashboard/login*")
 
 
 def test_a_restarted_service_is_found_again_by_an_open_page(chromium: Browser, shop: Shop) -> None:
@@ -273,33 +271,30 @@ def test_a_restarted_service_is_found_again_by_an_open_page(chromium: Browser, s
         with shop.serving() as url:
             settled(page, f"{url}/dashboard/topics")
             assert "only_later" not in text_of(page)
-        page.wait_for_selector("#popup[aria-hidden=false]", timeout=10_000)
+        page.wait_for_selector("#popup[aria-hidden=false]")
         with shop.log() as log:
             log.create("only_later", "n int")
         port = int(url.rpartition(":")[2])
         with shop.serving(port=port):
-            until(lambda: "only_later" in page.inner_text("body"), page, 30)
+            eventually(lambda: "only_later" in page.inner_text("body"))
 
 
 def test_a_page_that_is_closed_is_no_longer_read_for(
     chromium: Browser, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readings = []
+    read_for: list[Service] = []
 
-    def counted(*given: Any, **named: Any) -> Beat:
-        readings.append(1)
-        return read_beat(*given, **named)
+    def counted(service: Service, *given: Any, **named: Any) -> Beat:
+        read_for.append(service)
+        return read_beat(service, *given, **named)
 
     monkeypatch.setattr(pulse, "read_beat", counted)
     monkeypatch.setattr(pulse, "LINGER_SECONDS", 1.0)
     with shop.serving() as url:
         with opened(chromium) as watched:
             settled(watched.page, f"{url}/dashboard")
-            until(lambda: len(readings) > 3, watched.page)
-        time.sleep(10)  # NiceGUI waits five seconds for a page to come back.
-        before = len(readings)
-        time.sleep(4)
-        assert len(readings) == before
+            eventually(lambda: len(read_for) > 3)
+        eventually(lambda: not read_for[0].pulse.is_running)
 
 
 def test_empty_places_say_so_and_fill_by_themselves(chromium: Browser, empty_shop: Shop) -> None:
@@ -316,8 +311,8 @@ def test_empty_places_say_so_and_fill_by_themselves(chromium: Browser, empty_sho
             assert said in text_of(other.page)
         with empty_shop.log() as log:
             log.create("fresh", "n int")
-        until(lambda: "fresh" in text_of(watched.page), watched.page)
-        until(lambda: "There is no log here yet" not in text_of(watched.page), watched.page)
+        eventually(lambda: "fresh" in text_of(watched.page))
+        eventually(lambda: "There is no log here yet" not in text_of(watched.page))
         assert watched.complaints == []
 
 
@@ -328,9 +323,9 @@ def test_a_database_that_goes_away_is_told_of_and_found_again(chromium: Browser,
         shop.close()
         database = shop.folder / "views.db"
         shutil.move(database, shop.folder / "away.db")
-        until(lambda: "There is no view yet" in text_of(watched.page), watched.page)
+        eventually(lambda: "There is no view yet" in text_of(watched.page))
         shutil.move(shop.folder / "away.db", database)
-        until(lambda: "per_minute" in text_of(watched.page), watched.page)
+        eventually(lambda: "per_minute" in text_of(watched.page))
 
 
 def test_a_database_that_does_not_answer_is_told_of(chromium: Browser, shop: Shop) -> None:
@@ -339,7 +334,7 @@ def test_a_database_that_does_not_answer_is_told_of(chromium: Browser, shop: Sho
     away = replace(shop.settings, views=ViewsSettings(url="postgresql://user:hush-hush@127.0.0.1:1/views"))
     with replace(shop, settings=away).serving() as url, opened(chromium) as watched:
         settled(watched.page, f"{url}/dashboard/topics")
-        until(lambda: "The database of views does not answer" in text_of(watched.page), watched.page)
+        eventually(lambda: "The database of views does not answer" in text_of(watched.page))
         assert "hush-hush" not in watched.page.content()
         assert "orders" in text_of(watched.page)
 
@@ -358,6 +353,6 @@ def test_a_definition_is_drawn_before_anything_has_run(chromium: Browser, tmp_pa
     with serving(shop.settings, app) as url, opened(chromium) as watched:
         settled(watched.page, f"{url}/dashboard/pipeline")
         assert {*watched.page.locator(".diagram .title").all_text_contents()} == {"clicks", "prices", "cheap"}
-        assert httpx.get(f"{url}/topics").json()["topics"] == []
-        assert httpx.get(f"{url}/topics/hidden").status_code == 404
+        assert httpx.get(f"{url}/topics", timeout=LIMIT_SECONDS).json()["topics"] == []
+        assert httpx.get(f"{url}/topics/hidden", timeout=LIMIT_SECONDS).status_code == 404
         assert PLANTED not in watched.page.content()

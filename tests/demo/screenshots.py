@@ -13,8 +13,9 @@ from typing import Any
 
 from PIL import Image
 
-from tests.dashboard.browser import PHONE, WIDE, browser, opened, settled, until
+from tests.dashboard.browser import PHONE, WIDE, browser, opened, settled
 from tests.demo.test_demo import FILL_SECONDS, address, started
+from tests.eventually import eventually
 
 LIGHT: dict[str, Any] = {"viewport": WIDE, "color_scheme": "light"}
 DARK = {**LIGHT, "color_scheme": "dark"}
@@ -45,7 +46,10 @@ def main() -> None:
             url = address(process)
             with opened(chromium, **LIGHT) as watched:
                 settled(watched.page, f"{url}/alerts")
-                until(lambda: watched.page.get_by_text("sent", exact=True).count() >= 3, watched.page, FILL_SECONDS)
+                eventually(
+                    lambda: watched.page.get_by_text("sent", exact=True).count() >= 3,
+                    seconds=FILL_SECONDS,
+                )
                 watched.page.wait_for_timeout(30_000)  # So that the charts have something to show.
             for name, (path, options) in PICTURES.items():
                 with opened(chromium, **options) as watched:

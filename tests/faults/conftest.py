@@ -1,4 +1,4 @@
-"""What the tests of faults share: a folder in memory, a topic with some records in it, and reasons to skip."""
+"""Fixtures of the fault tests: seeds, a folder in memory, and reasons to skip."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.seeds import dice, seed
+
+__all__ = ["dice", "seed"]
 
 MEMORY = Path("/dev/shm")
 
@@ -26,6 +30,6 @@ def memory_path(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def root_user() -> None:
-    """Skips the test for users who may not mount."""
+    """Skip the test for users who may not mount."""
     if os.geteuid() != 0:
-        pytest.skip("only root may mount a file system")
+        pytest.skip("only root may mount a file system: run these tests as root")

@@ -11,7 +11,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.errors import PartitionReadOnly
+from tests.eventually import LIMIT_SECONDS
 from tests.faults.history import read_history
 from tests.faults.opened import judge_opened
 from tests.faults.scenarios import Scenario, go_on, play
@@ -29,12 +29,11 @@ CALLS = (
     "ftruncate,mkdir,mkdirat,link,linkat"
 )
 LINE = re.compile(r"^(?P<pid>\d+) +(?P<call>\w+)\((?P<arguments>.*)$")
-ATTACH_SECONDS = 20
 Fault = Literal["kill", "error"]
 
 
 class NoTracing(Exception):
-    """This machine cannot do it; the reason is for people."""
+    """This machine cannot do it; the message says what it needs."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Call:
     scenario: Scenario
     name: str
     number: int
-    """It is the so-manieth call of that name."""
+    """Counts the calls of that name, from 1."""
     arguments: str
 
     def __str__(self) -> str:
@@ -54,7 +53,7 @@ class Call:
 def calls_of(scenario: Scenario, directory: Path) -> list[Call]:
     """Every call that changes something in the log, in order. NoTracing where nothing can be traced."""
     if shutil.which("strace") is None:
-        raise NoTracing("strace is not installed")
+        raise NoTracing("strace is not installed: apt install strace")
     root = directory / f"baseline-{scenario}"
     lines, exit_code = run(scenario, root, None)
     entries = list(read_history(root / "history.jsonl"))
@@ -87,11 +86,11 @@ def run(scenario: Scenario, directory: Path, inject: str | None) -> tuple[list[s
     command += ["-e", f"inject={inject}"] if inject else []
     tracer = subprocess.Popen([*command, "-p", str(pid)], stderr=subprocess.PIPE, text=True)
     try:
-        _wait_until_traced(pid, tracer)
+        _wait_until_traced(tracer)
         mine.send("go")
-        process.join(60)
+        process.join(LIMIT_SECONDS)
         assert process.exitcode is not None, "the scenario did not end"
-        tracer.wait(20)
+        tracer.wait(LIMIT_SECONDS)
     finally:
         process.kill()
         tracer.kill()
@@ -99,16 +98,14 @@ def run(scenario: Scenario, directory: Path, inject: str | None) -> tuple[list[s
     return trace.read_text().splitlines(), process.exitcode
 
 
-def _wait_until_traced(pid: int, tracer: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + ATTACH_SECONDS
-    while "TracerPid:\t0" in Path(f"/proc/{pid}/status").read_text():
-        if tracer.poll() is not None:
-            assert tracer.stderr is not None
-            raise NoTracing(f"tracing is not permitted here: {tracer.stderr.read().strip()}")
-        assert time.monotonic() < deadline, "strace did not attach"
-        time.sleep(0.002)
-    # Attached, but perhaps not stopped yet: it is blocked in a read, and stays so for longer than that takes.
-    time.sleep(0.03)
+def _wait_until_traced(tracer: subprocess.Popen[str]) -> None:
+    """strace says so once it has interrupted the process, which makes no call untraced from then on."""
+    assert tracer.stderr is not None
+    said = tracer.stderr.readline()
+    if "attached" not in said:
+        raise NoTracing(
+            f"strace may not attach to a process here (in a container: --cap-add=SYS_PTRACE): {said.strip()}"
+        )
 
 
 def inject(directory: Path, call: Call, fault: Fault) -> str | None:

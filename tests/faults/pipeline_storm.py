@@ -1,7 +1,7 @@
-"""Runs of a pipeline are killed at every kind of point, and started again, until their work is done.
+"""Runs of a pipeline kill themselves at every kind of point, and are started again, until their work is done.
 
-Then every view must be what an uninterrupted run makes of the same log, and the topics of changes must tell each change
-once and add up to their views. As a command it kills more often, prints its seed, and ends with 1 at a fault:
+Then every view must hold what an uninterrupted run computes from the same log, and the changelogs must contain each
+change once and add up to their views. As a command it kills more often, prints its seed, and exits with 1 on a fault:
 
     python -m tests.faults.pipeline_storm --kills 20
     python -m tests.faults.pipeline_storm --kills 20 --point switch --seed 7
@@ -42,22 +42,24 @@ POINTS: tuple[Point, ...] = get_args(Point)
 MODES: Mapping[Point, Mode] = {"rebuild": "batch", "switch": "batch", "round": "lambda", "replay": "kappa"}
 CHANGELOGS = {"totals": "totals.changes", "histogram": "histogram.changes"}
 EVENTS = 7
-"""So many are appended before each run: a few steps."""
+"""Appended before each run: enough for a few steps."""
 NTH_MAX = 3
+MISSES_MAX = 4
+"""A storm gives up after so many runs in a row that never came to their point."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass
 class Outcome:
-    """What a storm at one point left behind."""
+    """What a storm left behind."""
 
-    point: Point
+    name: str
     kills: int = 0
     runs: int = 0
     faults: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return "\n  ".join([f"{self.point}: {self.kills} kills in {self.runs} runs", *self.faults])
+        return "\n  ".join([f"{self.name}: {self.kills} kills in {self.runs} runs", *self.faults])
 
 
 class Storm:
@@ -130,28 +132,39 @@ class Storm:
             yield engine, store
 
 
-def storm_at(point: Point, storm: Storm, *, kills: int, seed: int) -> Outcome:
-    """Kills that many runs at the point, lets the last one finish, and judges."""
-    dice = Random(f"{point} {seed}")
-    outcome = Outcome(point)
-    mode = MODES.get(point, "stream")
-    while outcome.kills < kills and outcome.runs < 3 * kills and not outcome.faults:
+def storm_at(name: str, points: Sequence[Point], storm: Storm, *, seed: int) -> Outcome:
+    """Kill one run at each of the points, one after the other, let the last one finish, and judge."""
+    dice = Random(f"{name} {seed}")
+    outcome = Outcome(name)
+    misses = 0
+    while outcome.kills < len(points) and not outcome.faults:
+        point = points[outcome.kills]
         storm.append(dice)
-        strike = Strike(point, dice.randint(1, NTH_MAX), dice.random())
-        # A replay that was killed is gone on with; one that is done is followed by another.
-        version = f" {outcome.runs - outcome.kills}" if mode == "kappa" else ""
-        code = storm.run(storm.job(mode=mode, version=version, strike=strike))
+        # A run may end before it came to its point often enough; then the next one is killed the first time.
+        strike = Strike(point, 1 if misses else dice.randint(1, NTH_MAX), dice.random())
+        # The next run continues a replay that was killed. After a complete one, only new code starts another.
+        version = f" {outcome.runs - outcome.kills}" if mode_of(point) == "kappa" else ""
+        code = storm.run(storm.job(mode=mode_of(point), version=version, strike=strike))
         outcome.runs += 1
-        outcome.kills += code == -signal.SIGKILL
-        if code not in (0, -signal.SIGKILL):
+        if code == -signal.SIGKILL:
+            outcome.kills += 1
+            misses = 0
+        elif code:
             outcome.faults.append(f"a run ended with exit code {code}")
-    if outcome.kills < kills:
-        outcome.faults.append(f"only {outcome.kills} of {kills} kills found their point")
+        else:
+            misses += 1
+        if misses == MISSES_MAX:
+            outcome.faults.append(f"{misses} runs in a row never came to the point {point}")
+    mode = mode_of(points[-1])
     if code := storm.run(storm.job(mode=mode, version=" last" if mode == "kappa" else "")):
         outcome.faults.append(f"the last run ended with exit code {code}")
     else:
         outcome.faults += storm.judge()
     return outcome
+
+
+def mode_of(point: Point) -> Mode:
+    return MODES.get(point, "stream")
 
 
 def storm_everywhere(
@@ -167,7 +180,7 @@ def storm_everywhere(
     views = compile_pipeline(accounts(), spark)
 
     def one(point: Point) -> Outcome:
-        outcome = storm_at(point, Storm(folder / point, spark, views), kills=kills, seed=seed)
+        outcome = storm_at(point, [point] * kills, Storm(folder / point, spark, views), seed=seed)
         report(outcome)
         return outcome
 

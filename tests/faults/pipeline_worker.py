@@ -7,11 +7,12 @@ is what any killed process leaves.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -24,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 import penstock.modes.running
-import penstock.upkeep.step
+import penstock.plans.collect
 from penstock import Pipeline
 from penstock.errors import PenstockError
 from penstock.log.folder_log import FolderLog
@@ -37,13 +38,13 @@ from penstock.modes.rounds import run_lambda
 from penstock.modes.running import RunningSet
 from penstock.modes.stream import StreamOptions, run_stream
 from penstock.upkeep.compiled import compile_pipeline
-from penstock.views.catalog import Catalog
+from penstock.views.catalog import Catalog, Generation
 from penstock.views.outbox import Relay
 from penstock.views.store import Transaction, open_store
 
 STEP_ROWS = 3
-JOB_SECONDS_MAX = 0.08
-"""A job is struck at some moment up to this."""
+CALL_SECONDS_MAX = 0.08
+"""A long call is struck at some moment up to this."""
 
 Point = Literal["slice", "job", "before", "in", "after", "changelog", "rebuild", "switch", "round", "replay"]
 Mode = Literal["stream", "batch", "lambda", "kappa"]
@@ -104,13 +105,65 @@ class Gateway:
 
 @dataclass(frozen=True)
 class Strike:
-    """What befalls the process: a signal to itself, at the so many-th time that it comes to a point."""
+    """A signal that the process sends itself, the nth time it comes to a point."""
 
     point: Point
     nth: int
     chance: float
-    """From 0 to 1: on which side of the call, or how far into it."""
+    """From 0 to below 1: at which function of the point, and on which side of the call or how far into it."""
     signal: signal.Signals = signal.SIGKILL
+
+
+def _always(*_: Any, **__: Any) -> bool:
+    return True
+
+
+def _has_producer(*_: Any, producer: object = None, **__: Any) -> bool:
+    return producer is not None
+
+
+def _is_building(running: RunningSet, *_: Any, **__: Any) -> bool:
+    return running.generation.state == "building"
+
+
+def _are_building(_: Transaction, written: Sequence[tuple[Generation, Any, Any]]) -> bool:
+    return any(generation.state == "building" for generation, _, _ in written)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A function of the product. A strike comes before or after one of its calls."""
+
+    holder: Any
+    name: str
+    counts: Callable[..., bool] = _always
+    """Which calls count, by their arguments."""
+    is_long: bool = False
+    """The strike comes while the call is under way, or at its end if it is over sooner."""
+
+    def __post_init__(self) -> None:
+        assert hasattr(self.holder, self.name), self.name
+
+
+PLACES: dict[Point, tuple[Place, ...]] = {
+    "slice": (Place(FolderTopic, "slice"),),
+    "job": tuple(Place(penstock.plans.collect, name, is_long=True) for name in ("quickly", "_by_spark")),
+    "before": (Place(RunningSet, "transaction"),),  # Only makes it; its first statement comes later.
+    "in": (Place(Transaction, "upsert_all"), Place(Catalog, "set_fences")),
+    "after": (Place(RunningSet, "moved"),),
+    "changelog": (Place(FolderPartition, "append", _has_producer), Place(Relay, "_next")),
+    "rebuild": (Place(RunningSet, "write", _is_building), Place(RunningSet, "moved", _is_building)),
+    "switch": (Place(Catalog, "switch"), Place(Transaction, "exchange"), Place(Engine, "switch")),
+    "round": (
+        Place(Engine, "on_top_of"),
+        Place(penstock.modes.running, "write_rows", _are_building),
+        Place(RunningSet, "write", _is_building),
+        Place(Transaction, "exchange"),
+        Place(Engine, "switch"),
+    ),
+    "replay": (Place(RunningSet, "moved", _is_building), Place(Transaction, "exchange"), Place(Engine, "switch")),
+}
+"""The functions behind each point. Chance chooses one, and the side of the call."""
 
 
 @dataclass(frozen=True)
@@ -167,86 +220,28 @@ def work(job: Job, answers: Connection | None = None) -> None:
 
 
 def arm(strike: Strike) -> None:
-    """Wraps the function at the point, in this process."""
-    calls = 0
+    """Wrap the function that the strike chooses, in this process."""
+    places = PLACES[strike.point]
+    number, side = divmod(strike.chance * len(places), 1)
+    place = places[int(number)]
+    real = getattr(place.holder, place.name)
+    calls = itertools.count(1)
 
     def hit() -> None:
         os.kill(os.getpid(), strike.signal)
 
-    def struck(holder: Any, name: str, counts: Callable[..., bool] = lambda *_, **__: True) -> None:
-        """Strikes before or after the call, as chance will have it."""
-        real = getattr(holder, name)
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        is_hit = place.counts(*arguments, **named) and next(calls) == strike.nth
+        if is_hit and place.is_long:
+            threading.Timer(side * CALL_SECONDS_MAX, hit).start()
+        elif is_hit and side < 0.5:
+            hit()
+        result = real(*arguments, **named)
+        if is_hit and (place.is_long or side >= 0.5):
+            hit()
+        return result
 
-        def wrapped(*arguments: Any, **named: Any) -> Any:
-            nonlocal calls
-            is_hit = counts(*arguments, **named)
-            calls += is_hit
-            is_hit = is_hit and calls == strike.nth
-            if is_hit and strike.chance < 0.5:
-                hit()
-            result = real(*arguments, **named)
-            if is_hit and strike.chance >= 0.5:
-                hit()
-            return result
-
-        setattr(holder, name, wrapped)
-
-    def struck_within(holder: Any, name: str) -> None:
-        """Strikes while the call is under way."""
-        real = getattr(holder, name)
-
-        def wrapped(*arguments: Any, **named: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == strike.nth:
-                threading.Timer(strike.chance * JOB_SECONDS_MAX, hit).start()
-            return real(*arguments, **named)
-
-        setattr(holder, name, wrapped)
-
-    match strike.point:
-        case "slice":
-            struck(FolderTopic, "slice")
-        case "job":
-            struck_within(penstock.upkeep.step, "begin")
-        case "before":
-            struck(RunningSet, "transaction")  # Only makes it; its first statement comes later.
-        case "in" if strike.chance < 0.5:
-            struck(Transaction, "upsert_all")
-        case "in":
-            struck(Catalog, "set_fences")
-        case "after":
-            struck(RunningSet, "moved")
-        case "changelog" if strike.chance < 0.7:
-            struck(FolderPartition, "append", lambda *_, producer=None, **__: producer is not None)
-        case "changelog":
-            struck(Relay, "_next")
-        case "rebuild" if strike.chance < 0.5:
-            struck(RunningSet, "write", lambda running, *_, **__: running.generation.state == "building")
-        case "rebuild":
-            struck(RunningSet, "moved", lambda running, *_, **__: running.generation.state == "building")
-        case "switch" if strike.chance < 0.3:
-            struck(Catalog, "switch")
-        case "switch" if strike.chance < 0.8:
-            struck(Transaction, "exchange")
-        case "switch":
-            struck(Engine, "switch")
-        case "round" if strike.chance < 0.3:
-            struck(Engine, "on_top_of")
-        case "round" if strike.chance < 0.4:
-            struck(penstock.modes.running, "write_piece")
-        case "round" if strike.chance < 0.6:
-            struck(RunningSet, "write", lambda running, *_, **__: running.generation.state == "building")
-        case "round" if strike.chance < 0.8:
-            struck(Transaction, "exchange")
-        case "round":
-            struck(Engine, "switch")
-        case "replay" if strike.chance < 0.6:
-            struck(RunningSet, "moved", lambda running, *_, **__: running.generation.state == "building")
-        case "replay" if strike.chance < 0.8:
-            struck(Transaction, "exchange")
-        case "replay":
-            struck(Engine, "switch")
+    setattr(place.holder, place.name, wrapped)
 
 
 def _nothing(_: object) -> None:

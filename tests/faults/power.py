@@ -11,12 +11,13 @@ import gc
 import logging
 import os
 import random
+import shutil
 import struct
 import subprocess
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 from penstock.consume.consumer import Consumer
 from penstock.errors import PenstockError
 from penstock.log.folder_log import FolderLog
+from tests.eventually import LIMIT_SECONDS, eventually
 from tests.faults import workers
 from tests.faults.checker import Verdict
 from tests.faults.history import SCHEMA, History, read_history
@@ -34,14 +36,15 @@ SHUTDOWN = 0x8004587D
 FLUSH, FLUSH_JOURNAL, FLUSH_NOTHING = 0, 1, 2
 """What is still written before the power is gone: everything, the journal, nothing."""
 IMAGE_BYTES = 48 << 20
-PATIENCE = 30.0
-"""Seconds until the last file of a disk must be closed."""
+PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+BATCHES_MAX = 80
+"""The power goes after so many batches were acknowledged, at most."""
 CUTS_PER_LOG = 10
 """Then the log is thrown away and a new one begun, so that judging stays cheap."""
 
 
 class NoPowerCut(Exception):
-    """This machine cannot do it; the reason is for people."""
+    """This machine cannot do it; the message says what it needs."""
 
 
 class Disk:
@@ -51,7 +54,9 @@ class Disk:
         self.place = directory / "disk"
         self._image = directory / "disk.img"
         if os.geteuid() != 0:
-            raise NoPowerCut("only root may mount a file system")
+            raise NoPowerCut("only root may mount a file system: run these tests as root")
+        if shutil.which("mkfs.ext4", path=PATH) is None:
+            raise NoPowerCut("mkfs.ext4 is not installed: apt install e2fsprogs")
         self.place.mkdir()
         with self._image.open("wb") as file:
             file.truncate(IMAGE_BYTES)
@@ -62,27 +67,26 @@ class Disk:
             self.cut(FLUSH_NOTHING)
         except (OSError, subprocess.CalledProcessError) as error:
             self.close()
-            raise NoPowerCut(f"no ext4 in a loop-mounted file here: {error}") from error
+            raise NoPowerCut(f"no loop device for an ext4 here (in a container: --privileged): {error}") from error
 
     def mount(self) -> None:
-        """Mounts it; after a cut this replays the journal."""
-        _run("mount", "-o", "loop", str(self._image), str(self.place))
+        """After a cut this replays the journal. The kernel writes nothing back by itself while a test runs."""
+        _run("mount", "-o", "loop,commit=3600", str(self._image), str(self.place))
 
     def cut(self, flush: int) -> None:
-        """The power is gone, and comes back. Nobody may have a file open there any more, or it takes a while."""
+        """The power goes and comes back. Waits until no file there is open any more."""
         with suppress(OSError):  # Shut down before.
             _shut_down(self.place, flush)
-        patience = time.monotonic() + PATIENCE
-        while True:
-            gc.collect()
-            try:
-                _run("umount", str(self.place))
-                break
-            except subprocess.CalledProcessError as error:
-                if time.monotonic() > patience:
-                    raise AssertionError(f"still held by {_holders(self.place)}: {error.stderr.decode()}") from error
-                time.sleep(0.02)
+        eventually(self._is_unmounted, explain=lambda: f"still open: {_holders(self.place)}")
         self.mount()
+
+    def _is_unmounted(self) -> bool:
+        gc.collect()
+        try:
+            _run("umount", str(self.place))
+        except subprocess.CalledProcessError:
+            return False
+        return True
 
     def close(self) -> None:
         subprocess.run(["umount", "-l", str(self.place)], check=False, capture_output=True)
@@ -108,41 +112,53 @@ def _holders(place: Path) -> list[str]:
 
 
 def _run(*command: str) -> None:
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PATH": path})
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PATH": PATH})
+
+
+Chore = Callable[[FolderLog, History, random.Random], Iterator[None]]
+"""Acts again and again, and yields after each act."""
 
 
 class Town:
-    """Everybody who works on a log while the power is on. One thread each; each stops at the first error it gets."""
+    """Threads that work on a log while the power is on. Each stops at the first error it gets."""
 
-    def __init__(self, root: Path, histories: Path, name: str, *, seed: int) -> None:
+    def __init__(self, root: Path, histories: Path, number: int, *, seed: int) -> None:
         self._root = root
         self._histories = histories
-        self._name = name
+        self._number = number
+        self._name = f"cut-{number}"
         self._dice = random.Random(seed)
+        self._acts = [0] * 6
         self.unexpected: list[str] = []
 
-    def work(self, seconds: float, power_off: Callable[[], None]) -> None:
-        """Works for a while; then the power goes, in the middle of it."""
-        chores: list[Callable[[FolderLog, History, random.Random], None]]
-        chores = [self._write, self._write, self._produce, self._consume, self._maintain, self._administer]
+    def work(self, batches: int, power_off: Callable[[], None]) -> None:
+        """Until so many batches are acknowledged and no chore is left to begin; then the power goes, in the middle."""
+        writing: list[Chore] = [self._write, self._write, self._produce]
+        chores = [*writing, self._consume, self._maintain, self._administer]
         threads = [
-            threading.Thread(target=self._until_dark, args=(chore, number), daemon=True)
+            threading.Thread(
+                target=self._until_dark, args=(chore, number, self._dice.randrange(1 << 30)), name=chore.__name__,
+                daemon=True,
+            )
             for number, chore in enumerate(chores)
-        ]
+        ]  # fmt: skip
         for thread in threads:
             thread.start()
-        time.sleep(seconds)
+        eventually(
+            lambda: self.unexpected or (all(self._acts) and sum(self._acts[: len(writing)]) >= batches),
+            explain=lambda: f"acts of each thread: {self._acts}",
+        )
         power_off()
         for thread in threads:
-            thread.join(30)
+            thread.join(LIMIT_SECONDS)
             assert not thread.is_alive(), f"{thread} did not notice that the disk is gone"
 
-    def _until_dark(self, chore: Callable[[FolderLog, History, random.Random], None], number: int) -> None:
+    def _until_dark(self, chore: Chore, number: int, seed: int) -> None:
         history = History(self._histories / f"{self._name}-{number}.jsonl")
         log = FolderLog(self._root, background=number % 2 == 0)
         try:
-            chore(log, history, random.Random(self._dice.randrange(1 << 30)))
+            for _ in chore(log, history, random.Random(seed)):
+                self._acts[number] += 1
         except (PenstockError, OSError):
             pass
         except BaseException:
@@ -152,15 +168,16 @@ class Town:
                 log.close()
             history.close()
 
-    def _write(self, log: FolderLog, history: History, dice: random.Random) -> None:
+    def _write(self, log: FolderLog, history: History, dice: random.Random) -> Iterator[None]:
         writer, following = f"{self._name}-writer-{dice.randrange(1 << 30)}", 0
         while True:
             topic = log.topic(dice.choice([workers.PLAIN, workers.PLAIN, workers.KEPT, workers.TABLE]))
             count = dice.randint(1, 40)
             workers.append(history, topic, writer, dice.randrange(workers.PARTITIONS), following, count)
             following += count
+            yield
 
-    def _produce(self, log: FolderLog, history: History, dice: random.Random) -> None:
+    def _produce(self, log: FolderLog, history: History, dice: random.Random) -> Iterator[None]:
         writer, following = f"{self._name}-producer", 0
         topic = log.topic(workers.PLAIN)
         with ExitStack() as stack:
@@ -169,22 +186,27 @@ class Town:
                 count = dice.randint(1, 20)
                 fields: dict[str, Any] = {"topic": topic.name, "writer": writer, "partition": None}
                 history.add("send", **fields, first=following, count=count)
-                producer.send(workers.events(writer, following, count, topic.schema)).wait(30)
+                producer.send(workers.events(writer, following, count, topic.schema)).wait(LIMIT_SECONDS)
                 history.add("ack", **fields, first=following, count=count)
                 following += count
+                yield
 
-    def _consume(self, log: FolderLog, history: History, dice: random.Random) -> None:
+    def _consume(self, log: FolderLog, history: History, dice: random.Random) -> Iterator[None]:
         with Consumer(log, workers.PLAIN, group=workers.GROUP, auto_commit=None, max_rows=200) as consumer:
             while True:
                 workers.receive(history, consumer)
                 workers.commit(history, consumer)
+                yield
 
-    def _maintain(self, log: FolderLog, history: History, dice: random.Random) -> None:
+    def _maintain(self, log: FolderLog, history: History, dice: random.Random) -> Iterator[None]:
+        if self._number % 2:  # So that something is sealed, however slow the machine is.
+            log.topic(workers.PLAIN).seal(active=True)
         while True:
+            yield
             workers.maintain_once(log.topic(dice.choice([workers.PLAIN, workers.KEPT, workers.TABLE])), dice)
             time.sleep(0.001)
 
-    def _administer(self, log: FolderLog, history: History, dice: random.Random) -> None:
+    def _administer(self, log: FolderLog, history: History, dice: random.Random) -> Iterator[None]:
         for number in range(20):
             name = f"{self._name}-{number}"
             log.create(name, SCHEMA)
@@ -192,13 +214,14 @@ class Town:
             workers.append(history, log.topic(name), name, 0, 0, 5)
             log.topic(name).alter(schema=f"{SCHEMA}, extra string")
             history.add("altered", topic=name, column="extra")
+            yield
             time.sleep(0.01)
 
 
 def power_cuts(
     directory: Path, *, cuts: int, seed: int, report: Callable[[str], None] = lambda _: None
 ) -> tuple[list[Verdict], list[str]]:
-    """Cuts the power that often, opens the log after each cut, and judges. Stops at the first fault."""
+    """Cut the power that often, open the log after each cut, and judge it. Stops at the first fault."""
     disk = Disk(directory)
     # What is logged may hold errors, these their tracebacks, and those open files of a disk that is to be unmounted.
     logging.getLogger("penstock").setLevel(logging.CRITICAL)
@@ -215,9 +238,9 @@ def power_cuts(
                 _empty(disk.place)
                 histories.mkdir()
                 workers.make_topics(root)
-            town = Town(root, histories, f"cut-{number}", seed=dice.randrange(1 << 30))
+            town = Town(root, histories, number, seed=dice.randrange(1 << 30))
             flush = dice.choice([FLUSH_NOTHING, FLUSH_NOTHING, FLUSH_NOTHING, FLUSH_JOURNAL, FLUSH])
-            town.work(dice.uniform(0.01, 0.2), lambda flush=flush: _shut_down(disk.place, flush))  # type: ignore[misc]
+            town.work(dice.randint(1, BATCHES_MAX), lambda flush=flush: _shut_down(disk.place, flush))  # type: ignore[misc]
             unexpected += town.unexpected
             disk.cut(flush)
             verdicts.append(judge_opened(root, list(read_history(histories))))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import mmap
-import random
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import google_crc32c
 import numpy as np
@@ -52,8 +52,8 @@ def flips(content: mmap.mmap, bits: Iterable[int]) -> Iterator[int]:
         content[bit >> 3] ^= 1 << (bit & 7)
 
 
-def bits_of(size: int, *, every: bool, sample: int) -> Iterable[int]:
-    return range(8 * size) if every else sorted(random.Random(size).sample(range(8 * size), sample))
+def bits_of(size: int, dice: Random, *, every: bool, sample: int) -> Iterable[int]:
+    return range(8 * size) if every else sorted(dice.sample(range(8 * size), sample))
 
 
 def every_or_some() -> pytest.MarkDecorator:
@@ -74,7 +74,7 @@ def make_topic(root: Path, rows: int, frames: int) -> tuple[FolderTopic, Path]:
 
 
 @every_or_some()
-def test_flipped_bit_of_a_hot_segment_is_noticed(memory_path: Path, every: bool) -> None:
+def test_flipped_bit_of_a_hot_segment_is_noticed(memory_path: Path, dice: Random, every: bool) -> None:
     """At the level of the segment: read as usual, and scanned after a crash.
 
     Where headers are whole a reader has them in memory; so behind them one open segment serves for all bits. It is
@@ -88,7 +88,7 @@ def test_flipped_bit_of_a_hot_segment_is_noticed(memory_path: Path, every: bool)
     known = segment.frames(0, end, size)
     missed = []
     with writable(path) as content:
-        for bit in flips(content, bits_of(size, every=every, sample=4000)):
+        for bit in flips(content, bits_of(size, dice, every=every, sample=4000)):
             byte = bit >> 3
             number, bad = next(each for each in enumerate(frames) if byte < each[1].position + each[1].length)
             if byte < 64:
@@ -173,7 +173,7 @@ QUESTIONS = [
 @every_or_some()
 @pytest.mark.parametrize("has_hint", [True, False], ids=["with-end", "without-end"])
 def test_flipped_bit_of_a_header_never_gives_a_wrong_answer(
-    memory_path: Path, caplog: pytest.LogCaptureFixture, has_hint: bool, every: bool
+    memory_path: Path, caplog: pytest.LogCaptureFixture, dice: Random, has_hint: bool, every: bool
 ) -> None:
     """At the level of the partition: the answer is right, or an error, or a cut is reported."""
     caplog.set_level(logging.WARNING, logger="penstock.log")
@@ -184,7 +184,7 @@ def test_flipped_bit_of_a_header_never_gives_a_wrong_answer(
     answers = {question.name: question.ask(_opened(memory_path, original, has_hint)) for question in QUESTIONS}
     assert all(answers.values())
     wrong = []
-    for bit in _header_bits(frames, every=every):
+    for bit in _header_bits(frames, dice, every=every):
         first = bit % len(QUESTIONS)
         for asked in QUESTIONS[first : first + (3 if every else 1)]:
             caplog.clear()
@@ -201,11 +201,11 @@ def test_flipped_bit_of_a_header_never_gives_a_wrong_answer(
     assert not wrong, f"{len(wrong)} wrong answers, such as {wrong[:5]}"
 
 
-def _header_bits(frames: list[FrameSeen], *, every: bool) -> list[int]:
+def _header_bits(frames: list[FrameSeen], dice: Random, *, every: bool) -> list[int]:
     """The bits of the segment's header and of all frames' headers with their hours."""
     places = [*range(64), *(frame.position + at for frame in frames for at in range(128))]
     bits = [8 * place + bit for place in places for bit in range(8)]
-    return bits if every else random.Random(1).sample(bits, 300)
+    return bits if every else dice.sample(bits, 300)
 
 
 def _opened(directory: Path, original: Path, has_hint: bool, flipped: int | None = None) -> FolderTopic:
@@ -222,7 +222,7 @@ def _opened(directory: Path, original: Path, has_hint: bool, flipped: int | None
 
 
 @every_or_some()
-def test_flipped_bit_of_a_sealed_segment_is_noticed(memory_path: Path, every: bool) -> None:
+def test_flipped_bit_of_a_sealed_segment_is_noticed(memory_path: Path, dice: Random, every: bool) -> None:
     make_topic(memory_path, 4200, 2)
     topic = FolderLog(memory_path, background=False).topic("t")
     topic.seal(active=True)
@@ -234,7 +234,7 @@ def test_flipped_bit_of_a_sealed_segment_is_noticed(memory_path: Path, every: bo
     shutil.copy(path, copy)
     missed = []
     with writable(copy) as content:
-        for bit in flips(content, bits_of(size, every=every, sample=1000)):
+        for bit in flips(content, bits_of(size, dice, every=every, sample=1000)):
             try:
                 check_once(copy, crc)  # What every reader does first.
                 missed.append(bit)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ class Jumping:
     """A clock that jumps by chance, also in the middle of an append."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
+        self.dice = Random(seed)
         self.now_us = NOW_US
         self.greatest = 0
 
@@ -37,15 +37,20 @@ class Jumping:
         return self.now_us
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_arrival_never_decreases_whatever_the_clock_does(memory_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("rounds", [1, pytest.param(100, marks=pytest.mark.long)])
+def test_arrival_never_decreases_whatever_the_clock_does(memory_path: Path, rounds: int, seed: int) -> None:
     """Two processes with clocks of their own write in turns; segments are rolled, sealed, and opened again."""
+    for number in range(rounds):
+        write_while_clocks_jump(memory_path / str(number), seed + number)
+
+
+def write_while_clocks_jump(folder: Path, seed: int) -> None:
     clocks = [Jumping(seed), Jumping(seed + 1000)]
-    dice = random.Random(seed)
+    dice = Random(seed)
     producer = new_producer()
     entries: list[Entry] = []
-    FolderLog(memory_path, background=False).create("t", SCHEMA, event_time="time", segment_bytes=8192)
-    logs = [FolderLog(memory_path, background=False, clock=clock) for clock in clocks]
+    FolderLog(folder, background=False).create("t", SCHEMA, event_time="time", segment_bytes=8192)
+    logs = [FolderLog(folder, background=False, clock=clock) for clock in clocks]
     arrivals = []
     for turn in range(80):
         topic = logs[dice.randrange(2)].topic("t")
@@ -64,10 +69,10 @@ def test_arrival_never_decreases_whatever_the_clock_does(memory_path: Path, seed
         if dice.random() < 0.1:
             which = dice.randrange(2)
             logs[which].close()
-            logs[which] = FolderLog(memory_path, background=False, clock=clocks[which])
+            logs[which] = FolderLog(folder, background=False, clock=clocks[which])
         if dice.random() < 0.05:  # A power cut forgets it, and the next one has to find out.
-            (memory_path / "topics/t/0/end").write_bytes(b"")
-            logs = [FolderLog(memory_path, background=False, clock=clock) for clock in clocks]
+            (folder / "topics/t/0/end").write_bytes(b"")
+            logs = [FolderLog(folder, background=False, clock=clock) for clock in clocks]
     assert all(before <= after for before, after in pairwise(arrivals))
     assert max(arrivals) <= max(clock.greatest for clock in clocks)
     topic = logs[0].topic("t")
@@ -76,7 +81,7 @@ def test_arrival_never_decreases_whatever_the_clock_does(memory_path: Path, seed
     stamps = table.column("_arrived").combine_chunks().view(pa.int64()).to_numpy()
     for arrived_us in (0, arrivals[0], arrivals[40], arrivals[-1], arrivals[-1] + 1):
         assert topic.partitions[0].offset_at(arrived_us) == np.searchsorted(stamps, arrived_us)
-    verdict = judge(memory_path, entries)
+    verdict = judge(folder, entries)
     assert verdict.is_clean, str(verdict)
 
 

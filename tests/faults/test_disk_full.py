@@ -146,7 +146,7 @@ with FolderLog(root, background=False) as log:
 """
 
 
-def test_file_that_may_not_grow_makes_the_partition_read_only_in_this_process(tmp_path: Path) -> None:
+def test_file_that_may_not_grow_makes_the_partition_read_only(tmp_path: Path) -> None:
     """RLIMIT_FSIZE: the write is short first, then fails. Another process without the limit goes on."""
     root, history = tmp_path / "log", History(tmp_path / "history.jsonl")
     with FolderLog(root, background=False) as log:

@@ -1,4 +1,4 @@
-"""Producers, consumers and sealers are killed at random, again and again: nothing acknowledged is lost or doubled."""
+"""Producers, consumers and sealers are killed again and again: nothing acknowledged is lost or stored twice."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from tests.faults.kills import CREW, kill_storm
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(200, marks=pytest.mark.long)])
-def test_nothing_acknowledged_is_lost_or_stored_twice(tmp_path: Path, kills: int) -> None:
-    rounds = kill_storm(tmp_path, kills=kills, seed=kills)
+def test_kills_neither_lose_nor_repeat_what_was_acknowledged(tmp_path: Path, kills: int, seed: int) -> None:
+    rounds = kill_storm(tmp_path, kills=kills, seed=seed)
     for each in rounds:
         assert each.verdict.is_clean, str(each)
         assert not each.crashes, "\n".join(each.crashes)
         assert each.verdict.acknowledged > 0
+        assert all(stored.sealed_end for stored in each.verdict.partitions.values()), "something was never sealed"
     killed = {name: sum(each.kills[name] for each in rounds) for name in CREW}
     assert sum(killed.values()) == kills
-    if kills >= 200:
-        assert min(killed.values()) >= 10, f"some were hardly ever killed: {killed}"
-        # In a single round on a slow disk every sealer may have been killed too soon.
-        sealed = {place for each in rounds for place, stored in each.verdict.partitions.items() if stored.sealed_end}
-        assert sealed == set(rounds[0].verdict.partitions), f"of some partitions nothing was ever sealed: {sealed}"
+    assert min(killed.values()) >= kills // len(CREW) - len(rounds)

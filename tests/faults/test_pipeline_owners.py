@@ -1,4 +1,4 @@
-"""Several runs of one pipeline, some of them frozen: only one ever writes, and the others say who does."""
+"""Several runs of one pipeline, some of them frozen: only one ever writes, and the others name it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -25,13 +25,19 @@ from penstock.modes.stream import run_stream
 from penstock.upkeep.compiled import compile_pipeline
 from penstock.views import takeover
 from penstock.views.store import open_store
+from tests.eventually import LIMIT_SECONDS, eventually
 from tests.faults.pipeline_storm import Storm, process_context
 from tests.faults.pipeline_worker import Point, Strike, accounts, work
 from tests.postgresql import Server
 
 pytestmark = pytest.mark.spark
 
-LEASE = timedelta(seconds=2)
+LEASE = timedelta(seconds=1)
+"""Of runs that are to be replaced. Before they freeze no other wants the pipeline, so a slow one loses nothing."""
+SERVER_LEASE = timedelta(seconds=6)
+"""PostgreSQL ends a transaction that is idle for most of the lease, also that of a run that is only slow."""
+HOUR = timedelta(hours=1)
+WAIT_SECONDS = 0.3
 
 
 @pytest.fixture
@@ -42,7 +48,7 @@ def storm(tmp_path: Path, spark: SparkSession) -> Storm:
 
 
 class Run:
-    """A run in a process of its own, and what it said."""
+    """A run in a process of its own, and its answers."""
 
     def __init__(self, storm: Storm, **settings: Any) -> None:
         self.answers: Connection
@@ -57,18 +63,18 @@ class Run:
         return self.process.pid
 
     def wait_for(self, *words: str) -> tuple[str, Any]:
-        """The next of these words that it says, with what belongs to it."""
-        while self.answers.poll(90):
-            said: tuple[str, Any] = self.answers.recv()
-            if said[0] in words:
-                return said
-        raise AssertionError(f"it never said {words}")
+        """Its next answer that begins with one of these words."""
+        while self.answers.poll(LIMIT_SECONDS):
+            answer: tuple[str, Any] = self.answers.recv()
+            if answer[0] in words:
+                return answer
+        raise AssertionError(f"it never answered {words}")
 
     def wait_until_stopped(self) -> None:
-        deadline = time.monotonic() + 90
-        while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-            assert time.monotonic() < deadline, "it was never struck"
-            time.sleep(0.02)
+        eventually(self.is_stopped, explain=lambda: "it never came to its point")
+
+    def is_stopped(self) -> bool:
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 @contextmanager
@@ -82,20 +88,27 @@ def running(storm: Storm, **settings: Any) -> Iterator[Run]:
 
 
 def take_over(storm: Storm) -> None:
-    """A run of this process's own, up to the end of the log."""
+    """A run in this process, up to the end of the log."""
     with (
         FolderLog(storm.folder / "log", background=False) as log,
-        open_store(storm.url, lease=LEASE) as store,
+        open_store(storm.url, lease=HOUR) as store,
         open_engine(accounts(), log=log, store=store, spark=storm.spark, views=storm.views) as engine,
     ):
         run_stream(engine, once=True)
 
 
+def let_expire(lease: timedelta) -> None:
+    time.sleep(lease.total_seconds() + 0.1)
+
+
 def test_of_two_runs_started_at_once_one_works_and_the_other_names_it(storm: Storm) -> None:
-    with running(storm, is_endless=True) as first, running(storm, is_endless=True) as second:
-        said = {run.pid: run.wait_for("owns", "PipelineOwned") for run in (first, second)}
-        [winner] = [pid for pid, (word, _) in said.items() if word == "owns"]
-        assert [told for told in said.values() if told[0] != "owns"] == [("PipelineOwned", winner)]
+    with (
+        running(storm, is_endless=True, lease=HOUR) as first,
+        running(storm, is_endless=True, lease=HOUR) as second,
+    ):
+        answers = {run.pid: run.wait_for("owns", "PipelineOwned") for run in (first, second)}
+        [winner] = [pid for pid, (word, _) in answers.items() if word == "owns"]
+        assert [answer for answer in answers.values() if answer[0] != "owns"] == [("PipelineOwned", winner)]
         run = first if first.pid == winner else second
         while run.wait_for("stepped")[1]:
             pass
@@ -106,11 +119,11 @@ def test_of_two_runs_started_at_once_one_works_and_the_other_names_it(storm: Sto
 
 
 @pytest.mark.parametrize("point", ["slice", "before"])
-def test_a_run_frozen_outside_a_transaction_wakes_up_and_changes_nothing(storm: Storm, point: Point) -> None:
+def test_run_frozen_outside_a_transaction_wakes_up_and_changes_nothing(storm: Storm, point: Point) -> None:
     strike = Strike(point, 2, 0.9, signal.SIGSTOP)
     with running(storm, is_endless=True, strike=strike, lease=LEASE) as run:
         run.wait_until_stopped()
-        time.sleep(LEASE.total_seconds() + 0.3)
+        let_expire(LEASE)
         take_over(storm)
         assert storm.judge() == []
         os.kill(run.pid, signal.SIGCONT)
@@ -120,7 +133,7 @@ def test_a_run_frozen_outside_a_transaction_wakes_up_and_changes_nothing(storm: 
 
 
 class Takeover(threading.Thread):
-    """Wants the pipeline, in a thread, for it may have to wait."""
+    """Wants the pipeline, in a thread since it may have to wait."""
 
     def __init__(self, storm: Storm) -> None:
         super().__init__(daemon=True)
@@ -135,42 +148,36 @@ class Takeover(threading.Thread):
             self.error = error
 
 
-def test_a_run_frozen_inside_a_transaction_is_waited_for_and_named(
+def test_run_frozen_inside_a_transaction_is_waited_for_and_named(
     storm: Storm, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takeover, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(takeover, "WAIT_SECONDS", WAIT_SECONDS)
     caplog.set_level(logging.WARNING, "penstock.views")
     strike = Strike("in", 2, 0.9, signal.SIGSTOP)
     with running(storm, is_endless=True, strike=strike, lease=LEASE) as run:
         run.wait_until_stopped()
         newcomer = Takeover(storm)
-        _until(lambda: "stopped while it holds" in caplog.text or newcomer.error is not None)
+        warnings = 1 + LEASE / timedelta(seconds=WAIT_SECONDS)  # With the last of them the lease is over.
+        eventually(lambda: caplog.text.count("stopped while it holds") > warnings or newcomer.error is not None)
         assert newcomer.error is None
         assert f"process {run.pid}, which is stopped while it holds" in caplog.text
-        time.sleep(LEASE.total_seconds() + 0.3)
         assert newcomer.is_alive(), "it did not wait"
         os.kill(run.pid, signal.SIGKILL)
-        newcomer.join(90)
+        newcomer.join(LIMIT_SECONDS)
+        assert not newcomer.is_alive()
         assert newcomer.error is None
     assert storm.judge() == []
 
 
 @pytest.mark.system
-def test_a_run_frozen_inside_a_transaction_is_ended_by_the_server(storm: Storm, postgresql: Server) -> None:
+def test_run_frozen_inside_a_transaction_is_ended_by_the_server(storm: Storm, postgresql: Server) -> None:
     storm.url = postgresql.new_database()
     strike = Strike("in", 2, 0.9, signal.SIGSTOP)
-    with running(storm, is_endless=True, strike=strike, lease=LEASE) as run:
+    with running(storm, is_endless=True, strike=strike, lease=SERVER_LEASE) as run:
         run.wait_until_stopped()
-        time.sleep(LEASE.total_seconds() + 0.3)
+        let_expire(SERVER_LEASE)
         take_over(storm)
         os.kill(run.pid, signal.SIGCONT)
         word, _ = run.wait_for("OwnershipLost", "ended")
         assert word == "OwnershipLost"
     assert storm.judge() == []
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -32,10 +32,10 @@ def disk(memory_path: Path) -> Iterator[Disk]:
 
 
 @pytest.mark.parametrize("cuts", [5, pytest.param(100, marks=pytest.mark.long)])
-def test_everything_acknowledged_survives_power_cuts(memory_path: Path, cuts: int) -> None:
-    """Appends, sealing, retention, compaction, topics made and altered, commits of a consumer group: all at once."""
+def test_everything_acknowledged_survives_power_cuts(memory_path: Path, cuts: int, seed: int) -> None:
+    """Appends, sealing, retention, compaction, topics created and altered, commits of a consumer group: all at once."""
     try:
-        verdicts, unexpected = power_cuts(memory_path, cuts=cuts, seed=cuts)
+        verdicts, unexpected = power_cuts(memory_path, cuts=cuts, seed=seed)
     except NoPowerCut as error:
         pytest.skip(str(error))
     assert not unexpected, "\n".join(unexpected)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -23,10 +23,10 @@ from tests.faults.workers import events
 SAMPLE = 60
 
 
-def lengths(size: int, interesting: list[int], *, every: bool) -> Iterator[int]:
+def lengths(size: int, interesting: list[int], dice: Random, *, every: bool) -> Iterator[int]:
     """All lengths of a file below its own; or those around interesting places, and some more."""
     near = {place + step for place in (0, *interesting, size) for step in (-1, 0, 1)}
-    chosen = set(range(size)) if every else near | set(random.Random(size).sample(range(size), min(SAMPLE, size)))
+    chosen = set(range(size)) if every else near | set(dice.sample(range(size), min(SAMPLE, size)))
     yield from sorted(length for length in chosen if 0 <= length < size)
 
 
@@ -83,12 +83,12 @@ def rows_of(root: Path, *, end: int) -> None:
 @every_or_some()
 @pytest.mark.parametrize(("sealed", "has_hint"), [(2, True), (0, False)], ids=["with-end", "without-end"])
 def test_active_segment_that_ends_early_is_cut_at_its_last_whole_frame(
-    memory_path: Path, caplog: pytest.LogCaptureFixture, sealed: int, has_hint: bool, every: bool
+    memory_path: Path, caplog: pytest.LogCaptureFixture, dice: Random, sealed: int, has_hint: bool, every: bool
 ) -> None:
     original = Original(memory_path, sealed=sealed)
     content = (original.root / original.segment).read_bytes()
     boundaries = [frame.position for frame in original.frames]
-    for length in lengths(len(content), boundaries, every=every):
+    for length in lengths(len(content), boundaries, dice, every=every):
         root = original.copied(original.segment, content[:length])
         if not has_hint:
             (root / "topics/t/0/end").unlink()
@@ -109,11 +109,11 @@ def test_active_segment_that_ends_early_is_cut_at_its_last_whole_frame(
 
 
 @every_or_some()
-def test_file_end_that_ends_early_is_rebuilt(memory_path: Path, every: bool) -> None:
+def test_file_end_that_ends_early_is_rebuilt(memory_path: Path, dice: Random, every: bool) -> None:
     original = Original(memory_path, sealed=1)
     file = Path("topics/t/0/end")
     content = (original.root / file).read_bytes()
-    for length in lengths(len(content), [], every=True):
+    for length in lengths(len(content), [], dice, every=True):
         rows_of(original.copied(file, content[:length]), end=original.end)
     for length in range(1, 200 if every else 70):
         rows_of(original.copied(file, bytes(length)), end=original.end)
@@ -125,12 +125,12 @@ def test_file_end_that_ends_early_is_rebuilt(memory_path: Path, every: bool) -> 
 
 @every_or_some()
 @pytest.mark.parametrize("file", ["topics/t/topic.json", "topics/t/0/manifest.json"])
-def test_document_that_ends_early_is_damage(memory_path: Path, file: str, every: bool) -> None:
+def test_document_that_ends_early_is_damage(memory_path: Path, dice: Random, file: str, every: bool) -> None:
     original = Original(memory_path, sealed=2)
     content = (original.root / file).read_bytes()
     root = original.copied(Path(file), content)
     rows_of(root, end=original.end)
-    for length in lengths(len(content), [content.rindex(b"crc32c")], every=every):
+    for length in lengths(len(content), [content.rindex(b"crc32c")], dice, every=every):
         (root / file).write_bytes(content[:length])
         with pytest.raises(CorruptionError) as raised:
             rows_of(root, end=original.end)
@@ -154,7 +154,9 @@ def test_document_with_a_flipped_bit_is_damage(memory_path: Path, every: bool) -
 
 @every_or_some()
 @pytest.mark.parametrize("document", ["offsets", "members"])
-def test_document_of_a_group_that_ends_early_is_damage(memory_path: Path, document: str, every: bool) -> None:
+def test_document_of_a_group_that_ends_early_is_damage(
+    memory_path: Path, dice: Random, document: str, every: bool
+) -> None:
     key = TopicPartition("t", 0, "0123")
     group = Group(memory_path, "g", lambda _: frozenset([key]))
     group.reset({key: 17})
@@ -169,7 +171,7 @@ def test_document_of_a_group_that_ends_early_is_damage(memory_path: Path, docume
 
     answer = read()
     assert answer == (18 if document == "offsets" else ["m"])
-    for length in lengths(len(content), [], every=every):
+    for length in lengths(len(content), [], dice, every=every):
         path.write_bytes(content[:length])
         with pytest.raises(CorruptionError) as raised:
             read()
@@ -185,12 +187,12 @@ def test_document_of_a_group_that_ends_early_is_damage(memory_path: Path, docume
 
 
 @every_or_some()
-def test_sealed_file_that_ends_early_is_damage(memory_path: Path, every: bool) -> None:
+def test_sealed_file_that_ends_early_is_damage(memory_path: Path, dice: Random, every: bool) -> None:
     original = Original(memory_path, sealed=3)
     file = Path("topics/t/0") / f"{0:020d}.parquet"
     content = (original.root / file).read_bytes()
     root = original.copied(file, content)
-    for length in lengths(len(content), [], every=every):
+    for length in lengths(len(content), [], dice, every=every):
         os.truncate(root / file, 0)
         (root / file).write_bytes(content[:length])
         with pytest.raises(CorruptionError) as raised:
@@ -198,7 +200,7 @@ def test_sealed_file_that_ends_early_is_damage(memory_path: Path, every: bool) -
         assert raised.value.path == root / file
 
 
-def test_closed_segment_that_ends_early_is_damage(memory_path: Path) -> None:
+def test_closed_segment_that_ends_early_is_damage(memory_path: Path, dice: Random) -> None:
     """A segment that is not the newest was closed and synced: nothing may be missing from it."""
     original = Original(memory_path)
     with FolderLog(original.root, background=False) as log:
@@ -210,7 +212,7 @@ def test_closed_segment_that_ends_early_is_damage(memory_path: Path) -> None:
     assert frames[0].kind == OPENING
     root = original.copied(original.segment, content)
     rows_of(root, end=original.end + 4)
-    for length in lengths(len(content), [frame.position for frame in frames], every=False):
+    for length in lengths(len(content), [frame.position for frame in frames], dice, every=False):
         (root / original.segment).write_bytes(content[:length])
         if length == frames[-1].position:  # Only the closing frame is gone: all records are there.
             rows_of(root, end=original.end + 4)

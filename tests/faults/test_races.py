@@ -1,4 +1,4 @@
-"""Two processes at the same place at the same time, in the one order that hurts."""
+"""Two processes at the same place at the same time. Each test forces the one order of events that could do harm."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def offsets(topic: FolderTopic) -> list[int]:
     return found
 
 
-def test_segment_that_is_sealed_while_pieces_are_counted_is_counted_once(
+def test_segment_sealed_while_pieces_are_listed_is_listed_once(
     two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, other = two
@@ -64,7 +64,7 @@ def test_segment_that_is_sealed_while_pieces_are_counted_is_counted_once(
     assert offsets(topic) == list(range(30))
 
 
-def test_segment_that_is_sealed_while_retention_looks_at_its_age_does_no_harm(
+def test_segment_sealed_while_retention_reads_its_age_is_kept(
     two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, other = two
@@ -90,7 +90,7 @@ def coarse_stat(file: Path) -> Callable[..., os.stat_result]:
 
 
 @pytest.mark.parametrize("chore", ["seal", "retain", "compact"])
-def test_maintenance_does_not_trust_a_manifest_it_remembers(
+def test_maintenance_does_not_trust_a_cached_manifest(
     two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch, chore: str
 ) -> None:
     """Where the file system counts time in coarse steps, a new manifest may have the inode and time of an old one."""
@@ -107,7 +107,7 @@ def test_maintenance_does_not_trust_a_manifest_it_remembers(
         assert len(offsets(log.topic("t"))) == kept
 
 
-def test_two_who_alter_a_topic_lose_nothing_of_each_other(
+def test_two_processes_that_alter_a_topic_keep_each_others_changes(
     two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, other = two
@@ -122,7 +122,7 @@ def test_two_who_alter_a_topic_lose_nothing_of_each_other(
     assert definition.lateness.total_seconds() == 7200
 
 
-def test_manifest_is_on_disk_before_what_it_replaces_is_deleted(
+def test_manifest_is_synced_before_what_it_replaces_is_deleted(
     two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sealer was killed between renaming the manifest and syncing the folder; the next one deletes the hot file."""
@@ -153,7 +153,7 @@ def failing_sync(fd: int) -> None:
     raise OSError(5, "Input/output error")
 
 
-def test_new_segment_whose_sync_failed_is_written_again_before_it_is_used(
+def test_new_segment_whose_sync_failed_is_rewritten_before_use(
     two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failed fsync the next one succeeds without writing anything: the kernel takes the pages for clean."""
@@ -177,7 +177,7 @@ def test_new_segment_whose_sync_failed_is_written_again_before_it_is_used(
     assert offsets(other) == list(range(40))
 
 
-def test_writer_is_refused_although_who_deleted_the_topic_died_half_way(
+def test_writer_is_refused_after_a_half_finished_deletion(
     two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder has another name, its files are still there: a writer that has them open must not go on in them."""
@@ -192,7 +192,7 @@ def test_writer_is_refused_although_who_deleted_the_topic_died_half_way(
     assert topic.log.topics() == []
 
 
-def test_rest_of_a_topic_is_deleted_although_who_deleted_it_died_half_way(
+def test_next_process_finishes_a_half_finished_deletion(
     two: tuple[FolderTopic, FolderTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, other = two

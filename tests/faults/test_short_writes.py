@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -27,9 +27,10 @@ def append(topic: FolderTopic, first: int, count: int) -> list[Entry]:
 
 
 @pytest.mark.parametrize("bytes_max", [1, 7, 100, 1000])
-def test_short_writes_are_continued(memory_path: Path, monkeypatch: pytest.MonkeyPatch, bytes_max: int) -> None:
+def test_short_writes_are_continued(
+    memory_path: Path, monkeypatch: pytest.MonkeyPatch, dice: Random, bytes_max: int
+) -> None:
     """Every write takes at most a few bytes, whatever is written: frames, segments, documents, the committed end."""
-    dice = random.Random(bytes_max)
     short = {"writes": 0}
     pwritev, pwrite, write = os.pwritev, os.pwrite, os.write
 

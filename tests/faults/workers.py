@@ -23,6 +23,7 @@ from penstock.log.folder_log import FolderLog
 from penstock.log.folder_topic import FolderTopic
 from penstock.log.producers import named_producer
 from penstock.produce.producer import Ack, OnFull, Producer
+from tests.eventually import LIMIT_SECONDS
 from tests.faults.checker import fingerprint
 from tests.faults.history import SCHEMA, Entry, History, note_of, read_history
 
@@ -47,6 +48,12 @@ def make_topics(root: Path, *, segment_bytes: int = 16 << 10) -> None:
             retention_age="300ms",
         )
         log.create(TABLE, SCHEMA, key="writer", partitions=PARTITIONS, segment_bytes=segment_bytes, compact=True)
+
+
+def manifests(root: Path) -> list[Path]:
+    """The manifest of each partition of these topics: it is there once something was sealed."""
+    topics = [root / "topics" / name for name in (PLAIN, KEPT, TABLE)]
+    return [topic / str(number) / "manifest.json" for topic in topics for number in range(PARTITIONS)]
 
 
 def events(writer: str, first: int, count: int, schema: pa.Schema) -> pa.RecordBatch:
@@ -127,7 +134,7 @@ def _sent(
 
 
 def _acknowledged(history: History, fields: Entry, ack: Ack) -> None:
-    receipt = ack.wait(30)
+    receipt = ack.wait(LIMIT_SECONDS)
     assert receipt.stored + receipt.duplicates == fields["count"], (receipt, fields)
     history.add("ack", **fields)
 
@@ -137,7 +144,7 @@ def consume(root: Path, histories: Path, reader: str, seed: int) -> None:
     with _history(histories, reader) as (history, _):
         dice = random.Random(seed)
         log = FolderLog(root, background=False)
-        with Consumer(log, PLAIN, group=GROUP, auto_commit=None, session_timeout="2s", max_rows=500) as consumer:
+        with Consumer(log, PLAIN, group=GROUP, auto_commit=None, max_rows=500) as consumer:
             while True:
                 receive(history, consumer)
                 if dice.random() < 0.3:

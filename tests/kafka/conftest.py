@@ -1,22 +1,25 @@
-"""Logs in the brokers of this session."""
+"""Logs in the brokers of this run."""
 
 from __future__ import annotations
 
 import itertools
 import secrets
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.kafka.log import KafkaLog
 from tests.services.kafka import KafkaCluster
+
+if TYPE_CHECKING:
+    from penstock.kafka.log import KafkaLog
 
 _counter = itertools.count()
 
 
 @pytest.fixture
 def open_log(kafka: KafkaCluster) -> Iterator[Callable[..., KafkaLog]]:
-    """Opens the log of the single broker, as often as one likes: each is another handle, as another process has it."""
+    """Opens the log of the single broker. Each call returns a handle of its own, as another process would have."""
     yield from opening(kafka)
 
 
@@ -28,17 +31,19 @@ def open_log3(kafka3: KafkaCluster) -> Iterator[Callable[..., KafkaLog]]:
 
 @pytest.fixture
 def open_other(other_kafka: KafkaCluster) -> Iterator[Callable[..., KafkaLog]]:
-    """Opens the log of the other cluster, whose brokers make what is written to."""
+    """Opens the log of the other cluster, whose brokers create topics on demand."""
     yield from opening(other_kafka)
 
 
 @pytest.fixture
 def name() -> str:
-    """A topic that no other test has: brokers are shared."""
+    """A topic name of this test's own: brokers are shared."""
     return f"t{next(_counter)}-{secrets.token_hex(3)}"
 
 
 def opening(cluster: KafkaCluster) -> Iterator[Callable[..., KafkaLog]]:
+    from penstock.kafka.log import KafkaLog  # Imports Spark; quick tests load this file too.
+
     opened: list[KafkaLog] = []
 
     def open_one(**conf: str) -> KafkaLog:

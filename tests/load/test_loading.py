@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -374,29 +375,49 @@ def test_schema_that_grew_since_changes_nothing_for_a_second_run(log: FolderLog,
     assert load(topic, path).was_loaded
 
 
-@pytest.mark.long
-def test_load_survives_real_kills(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", events(20_000))
+LOADER = """
+import signal, sys
+from penstock.cli import main
+from penstock.load import row_source
+from penstock.log.folder_partition import FolderPartition
+
+row_source.CHUNK_BYTES = 10_000
+append, appends, is_paused = FolderPartition.append, int(sys.argv.pop(1)), sys.argv.pop(1) == "pause"
+
+def counted(self, *given, **named):
+    global appends
+    appends -= 1
+    if appends == 0:
+        print("now", flush=True)
+        if is_paused:
+            signal.pause()
+    return append(self, *given, **named)
+
+FolderPartition.append = counted
+sys.argv[0] = "penstock"
+main()
+"""
+
+
+@pytest.mark.parametrize(("count", "kills"), [(4_000, 1), pytest.param(20_000, 12, marks=pytest.mark.long)])
+def test_load_survives_real_kills(tmp_path: Path, count: int, kills: int) -> None:
+    """Killed before an append while it stands still there, or at any moment after it."""
+    choose = random.Random(kills)
+    path = write(tmp_path / "a.csv", events(count))
+    loading = ["--log", str(tmp_path / "log"), "load", str(path), "--topic", "events", "--arrived", "time"]
     with FolderLog(tmp_path / "log", background=False) as log:
-        log.create("events", SCHEMA, key="user", partitions=4)
-    script = (
-        "import sys; from penstock.load import row_source; row_source.CHUNK_BYTES = 10_000; "
-        "from penstock.cli import main; sys.argv[0] = 'penstock'; main()"
-    )
-    command = [sys.executable, "-c", script, "--log", str(tmp_path / "log"), "load", str(path), "--topic", "events"]
-    command += ["--arrived", "time"]
-    kills = 0
-    for attempt in range(100):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        time.sleep(0.6 + 0.15 * attempt)
-        if process.poll() is not None:
-            assert process.returncode == 0
-            break
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        kills += 1
-    assert kills > 0
-    with FolderLog(tmp_path / "log", background=False) as log:
-        topic = log.topic("events")
-        assert numbers(topic) == list(range(20_000))
-        assert arrivals(topic) == running_maximum(events(20_000))
+        topic = log.create("events", SCHEMA, key="user", partitions=4)
+        for kill in range(kills):
+            is_paused = kill % 2 == 0
+            appends = str(choose.randint(5, 20 + 10 * kill))
+            command = [sys.executable, "-c", LOADER, appends, "pause" if is_paused else "go on", *loading]
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+                assert process.stdout is not None
+                is_told = process.stdout.readline() == b"now\n"
+                time.sleep(0 if is_paused else choose.uniform(0, 0.2))
+                process.kill()
+            assert is_told or kill > 0, "a load that goes on after a kill may need fewer appends"
+            assert process.returncode == -signal.SIGKILL or not (is_told and is_paused)
+        subprocess.run([sys.executable, "-m", "penstock.cli", *loading], stdout=subprocess.DEVNULL, check=True)
+        assert numbers(topic) == list(range(count))
+        assert arrivals(topic) == running_maximum(events(count))

@@ -19,6 +19,7 @@ from penstock.load.moving import move_log
 from penstock.log.folder_log import FolderLog
 from penstock.log.producers import named_producer
 from penstock.testing import ManualClock
+from tests.eventually import LIMIT_SECONDS
 from tests.log.rows import SCHEMA, rows, small_topic
 from tests.services.kafka import KafkaCluster
 
@@ -105,7 +106,7 @@ def test_groups_and_named_producers_go_on_where_they_were(folder: FolderLog, tar
     producer = named_producer("loader of going-on")
     topic.partitions[0].append(rows(range(50)), producer=producer, sequences=np.arange(50))
     with folder.consumer("going-on", group="readers-of-going-on", max_rows=20, auto_commit=None) as consumer:
-        consumer.poll(10)
+        consumer.poll(LIMIT_SECONDS)
         consumer.commit()
     move_log(folder, target, pattern="going-on")
     [partition] = target.topic("going-on").partitions
@@ -113,7 +114,7 @@ def test_groups_and_named_producers_go_on_where_they_were(folder: FolderLog, tar
     assert (done.count, done.duplicates) == (10, 10)
     found: list[int] = []
     with target.consumer("going-on", group="readers-of-going-on") as consumer:
-        while len(found) < 40 and (batches := consumer.poll(30)):
+        while len(found) < 40 and (batches := consumer.poll(LIMIT_SECONDS)):
             found += [n for each in batches for n in each.batch.column("n").to_pylist()]
     assert found == list(range(20, 60))
 

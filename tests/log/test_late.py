@@ -46,7 +46,7 @@ def filled(log: FolderLog, clock: ManualClock, seed: int) -> FolderTopic:
     return topic
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))])
 def test_both_are_what_reading_everything_gives(tmp_path: Path, seed: int) -> None:
     clock = ManualClock()
     with FolderLog(tmp_path, background=False, clock=clock) as log:

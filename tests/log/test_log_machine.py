@@ -143,6 +143,5 @@ def test_the_log_is_what_the_model_says() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_the_log_is_what_the_model_says_at_length() -> None:
     run_state_machine_as_test(LogMachine, settings=settings(max_examples=150, stateful_step_count=40))

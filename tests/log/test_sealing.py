@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -16,6 +15,7 @@ from penstock.log.files import locked
 from penstock.log.folder_log import FolderLog
 from penstock.log.folder_partition import FolderPartition
 from penstock.log.segment import hot_bases
+from tests.eventually import eventually
 from tests.log.rows import numbers_of, rows, small_topic
 
 
@@ -148,10 +148,7 @@ def test_readers_and_writers_go_on_while_another_thread_seals(tmp_path: Path) ->
 def test_closed_segments_are_sealed_in_the_background(tmp_path: Path) -> None:
     with FolderLog(tmp_path) as log:
         partition = filled(log)
-        deadline = time.monotonic() + 10
-        while len(hot_bases(partition.directory)) > 1 and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert hot_bases(partition.directory) == [partition.manifest().sealed_end]
+        eventually(lambda: hot_bases(partition.directory) == [partition.manifest(is_fresh=True).sealed_end])
         assert numbers_of(partition) == list(range(300))
 
 

@@ -1,4 +1,4 @@
-"""A pipeline that runs record at a time in a process of its own, and what it leaves in Kafka."""
+"""A pipeline that runs in real-time mode in a process of its own, and the records it writes to Kafka."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from penstock.kafka.log import KafkaLog
 from tests.conftest import SHORT_LIVED
+from tests.eventually import eventually
 from tests.services.kafka import KafkaCluster
 from tests.services.process import Service
 
@@ -44,8 +43,8 @@ def some({bound}, names):
     return tagged.join(names, "user", "left")
 """
 BATCH_SECONDS = 5
-STARTED_WITHIN_SECONDS = 120
-ANSWERS_WITHIN_SECONDS = 150
+LIMIT_SECONDS = 300.0
+"""How long to wait for a run that starts a JVM first."""
 
 
 class Place:
@@ -64,43 +63,39 @@ class Place:
         )
 
     def start(self, number: int = 0) -> Service:
-        """Begins to run it record at a time, and returns when it reads."""
+        """Starts it in real-time mode, and returns when it reads."""
         output = self.folder / f"run-{number}.log"
         command = [sys.executable, "-m", "penstock.cli", "run", str(self.app), "--trigger", "realtime", "--json"]
         service = Service("penstock run", command, output, self._environment())
-        wait_for(lambda: b'"started"' in output.read_bytes() or not service.is_running, STARTED_WITHIN_SECONDS)
-        assert service.is_running, service.said()
+
+        def is_started() -> bool:
+            assert service.is_running, service.said()
+            return b'"started"' in output.read_bytes()
+
+        eventually(is_started, explain=service.said, seconds=LIMIT_SECONDS)
         return service
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command about the pipeline, to its end."""
+        """Runs a command to its end."""
         command = [sys.executable, "-m", "penstock.cli", *words]
         environment = {**os.environ, **self._environment()}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     def _environment(self) -> dict[str, str]:
         return {"PENSTOCK_CONFIG": str(self.folder / "penstock.toml")}
 
 
 def ended(service: Service) -> list[dict[str, Any]]:
-    """Asks a run to stop; what it has told, from the first line on."""
+    """Asks a run to stop, and returns all its output."""
     os.kill(service.pid, signal.SIGTERM)
-    wait_for(lambda: not service.is_running, BATCH_SECONDS + 40)
+    eventually(lambda: not service.is_running, explain=service.said)
     lines = service.output.read_text().splitlines()
     assert service.code == 0, service.said()
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def records(log: KafkaLog, topic: str) -> list[dict[str, Any]]:
-    """What a topic holds, without where it holds it and how far the log was then; in an order of its own."""
+    """The records of a topic in a fixed order, without their offsets and what depends on when they were written."""
     left_out = ("_partition", "_offset", "_arrived", "_late", "offsets")
     rows = log.topic(topic).slice().to_pylist()
     return sorted(({name: row[name] for name in row if name not in left_out} for row in rows), key=repr)
-
-
-def wait_for(is_so: Callable[[], bool], seconds: float = ANSWERS_WITHIN_SECONDS) -> None:
-    """Until it is so, or for so long."""
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, f"not so after {seconds} s"
-        time.sleep(0.2)

@@ -77,7 +77,7 @@ class Reader(threading.Thread):
 
     def end(self) -> None:
         self._over.set()
-        self.join(30)
+        self.join()
         if self.error is not None:
             raise self.error
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -25,15 +26,20 @@ from penstock.modes.stream import run_stream
 from penstock.views.store import open_store
 from tests.modes.harness import Lab, rows_of
 from tests.modes.test_modes_agree import orders, shop
-from tests.postgresql import Server
+from tests.postgresql import OwnServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.system]
 
+OPEN_TRANSACTIONS = """
+SELECT state, query FROM pg_stat_activity
+WHERE datname = current_database() AND state <> 'idle' AND pid <> pg_backend_pid()
+"""
+
 
 def test_every_mode_gives_the_rows_of_a_stream_in_sqlite(
-    tmp_path: Path, spark: SparkSession, postgresql: Server
+    tmp_path: Path, spark: SparkSession, own_postgresql: OwnServer
 ) -> None:
-    lab = Lab(tmp_path, shop(), spark, postgresql.new_database)
+    lab = Lab(tmp_path, shop(), spark, own_postgresql.new_database)
     sold, paid = orders(60)
     for start in range(0, 60, 20):
         lab.append("orders", sold[start : start + 20])
@@ -87,26 +93,28 @@ def run(lab: Lab, url: str, on_step: Callable[[int], None]) -> list[StoreUnavail
 
 
 def test_a_server_that_is_restarted_is_waited_for(
-    lab: Lab, postgresql: Server, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, own_postgresql: OwnServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def restart(step: int) -> None:
         if step in (1, 3):
-            postgresql.control("-m", "immediate", "-w", "restart")
+            own_postgresql.restart()
 
-    run(lab, postgresql.new_database(), restart)
+    run(lab, own_postgresql.new_database(), restart)
 
     # Down for a while, from after one step until the next has failed.
     real = patience.Patience.failed
 
     def start_again(self: patience.Patience, error: StoreUnavailable) -> None:
         if not is_up.is_set() and error.is_retryable:
-            postgresql.start()
+            own_postgresql.start()
             is_up.set()
         real(self, error)
 
     is_up = threading.Event()
     monkeypatch.setattr(patience.Patience, "failed", start_again)
-    waits = run(lab_again(lab), postgresql.new_database(), lambda step: postgresql.stop() if step == 2 else None)
+    waits = run(
+        lab_again(lab), own_postgresql.new_database(), lambda step: own_postgresql.stop() if step == 2 else None
+    )
     assert waits
     assert all(wait.is_retryable for wait in waits)
 
@@ -119,56 +127,54 @@ def lab_again(lab: Lab) -> Lab:
 
 
 def test_a_server_that_stays_away_ends_the_run_and_the_next_one_goes_on(
-    lab: Lab, postgresql: Server, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, own_postgresql: OwnServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "GIVE_UP_SECONDS", 0.3)
     lease = timedelta(seconds=1)
     monkeypatch.setattr("tests.modes.harness.open_store", partial(open_store, lease=lease))
-    url = postgresql.new_database()
-    try:
+    url = own_postgresql.new_database()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(patience, "GIVE_UP_SECONDS", 0.3)
         with pytest.raises(StoreUnavailable) as gone:
-            run(lab, url, lambda step: postgresql.stop() if step == 2 else None)
-    finally:
-        postgresql.start()
+            run(lab, url, lambda step: own_postgresql.stop() if step == 2 else None)
+    own_postgresql.restart()
     assert gone.value.is_retryable
-    # It could not give the pipeline back, and its process, this one, is alive: only the lease tells.
+    # The run could not release the pipeline, and its process, this one, is alive: only its lease runs out.
     time.sleep(lease.total_seconds() + 0.2)
     run(lab, url, lambda step: None)
 
 
-def test_a_log_that_keeps_a_step_waiting_costs_no_transaction(
-    lab: Lab, postgresql: Server, monkeypatch: pytest.MonkeyPatch
+def test_no_transaction_is_open_while_a_slow_log_is_asked(
+    lab: Lab, own_postgresql: OwnServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As brokers do while a leader is elected. A transaction in which nothing goes on is ended by the server."""
-    lease = timedelta(seconds=1)
-    monkeypatch.setattr("tests.modes.harness.open_store", partial(open_store, lease=lease))
-    monkeypatch.setattr(patience, "GIVE_UP_SECONDS", 0.0)
+    """A broker answers slowly while it elects a leader, and the server ends a transaction that stays idle."""
     monkeypatch.setattr("penstock.upkeep.slices.SMALL_ROWS", 0)
+    url = own_postgresql.new_database()
     asked: list[str] = []
+
+    def watched(name: str) -> Callable[..., int]:
+        real = getattr(FolderTopic, name)
+
+        def answer(*arguments: Any) -> int:
+            asked.append(name)
+            with psycopg.connect(url) as connection:
+                opened = connection.execute(OPEN_TRANSACTIONS).fetchall()
+            assert opened == []
+            found: int = real(*arguments)
+            return found
+
+        return answer
+
     # Late records are counted by those who read them, so the log is asked for the clock alone.
     for name in ("latest_arrival", "count_late"):
-        monkeypatch.setattr(FolderTopic, name, slowly(name, lease.total_seconds(), asked))
-    assert run(lab, postgresql.new_database(), lambda step: None) == []
+        monkeypatch.setattr(FolderTopic, name, watched(name))
+    assert run(lab, url, lambda step: None) == []
     assert {*asked} == {"latest_arrival"}
 
 
-def slowly(name: str, seconds: float, asked: list[str]) -> Callable[..., int]:
-    """A method of a topic that takes its time, and notes that it was asked."""
-    real = getattr(FolderTopic, name)
-
-    def answer(*arguments: Any) -> int:
-        asked.append(name)
-        time.sleep(seconds)
-        found: int = real(*arguments)
-        return found
-
-    return answer
-
-
 @pytest.mark.parametrize("is_sent", [True, False])
-def test_a_commit_whose_answer_is_lost_counts_nothing_twice(lab: Lab, postgresql: Server, is_sent: bool) -> None:
-    with proxy(postgresql.port, is_sent=is_sent) as (port, arm):
-        url = postgresql.new_database().replace(f":{postgresql.port}/", f":{port}/")
+def test_a_commit_whose_answer_is_lost_counts_nothing_twice(lab: Lab, own_postgresql: OwnServer, is_sent: bool) -> None:
+    with proxy(own_postgresql.port, is_sent=is_sent) as (port, arm):
+        url = own_postgresql.new_database().replace(f":{own_postgresql.port}/", f":{port}/")
         # A step that came through without an answer is not reported, so the numbers stay small.
         waits = run(lab, url, lambda step: arm() if step in (0, 2) else None)
     assert sum(wait.is_outcome_unknown for wait in waits) == 2

@@ -32,6 +32,8 @@ from tests.modes.harness import plain
 from tests.modes.model import How, Kept, expected, open_model
 from tests.modes.random_views import ARRIVED_FROM, LATENESS, START, Case, Turn, cases
 
+pytestmark = pytest.mark.spark
+
 
 def moving(how: How) -> Case:
     """Counts per key, and over them how many keys have each count: a row leaves its group with every record.
@@ -81,7 +83,6 @@ def test_many_more_of_them(case: Case) -> None:
     assert_right_after_every_step(case)
 
 
-@pytest.mark.spark
 @settings(
     max_examples=15,
     derandomize=True,

@@ -1,4 +1,4 @@
-"""Record at a time: the same records as in steps, none lost by a kill, and a clear answer for what cannot run so."""
+"""Real-time mode: the same records as in steps, none lost by a kill, and a clear error for what cannot run so."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from penstock.kafka.values import ARRIVED_HEADER
 from penstock.modes.topics import make_topics
 from penstock.pipeline.loading import load_pipeline
 from penstock.produce.dead_letters import RAW_BYTES_MAX
-from tests.modes.at_a_time import Place, ended, records, wait_for
+from tests.eventually import eventually
+from tests.modes.at_a_time import LIMIT_SECONDS, Place, ended, records
 from tests.services.kafka import MECHANISM, KafkaCluster
 
-pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.services, pytest.mark.spark]
 
 START_US = 1_767_225_600_000_000
 SECOND = 1_000_000
@@ -46,7 +47,7 @@ def send(kafka: KafkaCluster, topic: str, *values: bytes | dict[str, Any], arriv
     headers: Any = [] if arrived_us is None else [(ARRIVED_HEADER, str(arrived_us).encode())]
     for value in values:
         producer.produce(topic, value if isinstance(value, bytes) else json.dumps(value).encode(), headers=headers)
-    assert producer.flush(30) == 0
+    assert producer.flush(LIMIT_SECONDS) == 0
 
 
 def append(log: KafkaLog, topic: str, numbers: range) -> None:
@@ -75,13 +76,13 @@ def test_records_are_those_of_steps(tmp_path: Path, kafka: KafkaCluster, connect
     send(kafka, topic, GOOD, {**GOOD, "price": None, "ratio": 5, "tags": []}, *BAD[:3])
     run = live.start()
     try:
-        wait_for(lambda: len(records(log, f"live-{topic}.all")) == 22)
+        eventually(lambda: len(records(log, f"live-{topic}.all")) == 22)
         append(log, topic, range(20, 30))
         send(kafka, topic, *BAD[3:])
         send(kafka, topic, {**GOOD, "time": "2026-01-01T00:00:00Z"}, arrived_us=START_US + 700 * SECOND)
         send(kafka, topic, {**GOOD, "n": 6}, arrived_us=START_US + 30 * SECOND)
-        wait_for(lambda: len(records(log, f"live-{topic}.all")) == 34)
-        wait_for(lambda: len(records(log, f"{topic}.dead")) == len(BAD))
+        eventually(lambda: len(records(log, f"live-{topic}.all")) == 34)
+        eventually(lambda: len(records(log, f"{topic}.dead")) == len(BAD))
         told = ended(run)
     finally:
         run.kill()
@@ -127,13 +128,13 @@ def test_a_kill_loses_nothing(tmp_path: Path, kafka: KafkaCluster, connector: st
     changes = f"live-{topic}.all"
     first = place.start(0)
     append(log, topic, range(50))
-    wait_for(lambda: len(numbers_in(log, changes)) >= 20)
+    eventually(lambda: len(numbers_in(log, changes)) >= 20)
     append(log, topic, range(50, 100))
     first.kill()
     append(log, topic, range(100, 150))
     second = place.start(1)
     try:
-        wait_for(lambda: {*numbers_in(log, changes)} == {*range(150)})
+        eventually(lambda: {*numbers_in(log, changes)} == {*range(150)})
         ended(second)
     finally:
         second.kill()
@@ -142,7 +143,7 @@ def test_a_kill_loses_nothing(tmp_path: Path, kafka: KafkaCluster, connector: st
     third = place.start(2)
     try:
         append(log, topic, range(150, 160))
-        wait_for(lambda: {*numbers_in(log, changes)} == {*range(160)})
+        eventually(lambda: {*numbers_in(log, changes)} == {*range(160)})
         ended(third)
     finally:
         third.kill()
@@ -183,9 +184,9 @@ def test_it_speaks_with_secured_brokers_and_says_why_spark_ended_it(
     send(kafka, topic, {"n": 4})
     run = place.start()
     try:
-        wait_for(lambda: [row["after"]["part"] for row in records(log, f"live-{topic}.parts")] == [25.0])
+        eventually(lambda: [row["after"]["part"] for row in records(log, f"live-{topic}.parts")] == [25.0])
         send(kafka, topic, {"n": 0})
-        wait_for(lambda: not run.is_running)
+        eventually(lambda: not run.is_running)
     finally:
         run.kill()
     assert run.code == 1
@@ -205,7 +206,7 @@ def test_a_topic_that_grows_ends_the_run_and_the_next_one_reads_on(
     try:
         # Before a record has the new column: those of others do not say that they do.
         log.topic(topic).alter(schema="n int, m int")
-        wait_for(lambda: not run.is_running)
+        eventually(lambda: not run.is_running)
     finally:
         run.kill()
     assert run.code == 1
@@ -214,7 +215,7 @@ def test_a_topic_that_grows_ends_the_run_and_the_next_one_reads_on(
     place.app.write_text(place.app.read_text().replace('"n int"', '"n int, m int"'))
     again = place.start(1)
     try:
-        wait_for(lambda: [row["after"]["part"] for row in records(log, f"live-{topic}.parts")] == [20.0])
+        eventually(lambda: [row["after"]["part"] for row in records(log, f"live-{topic}.parts")] == [20.0])
         ended(again)
     finally:
         again.kill()

@@ -15,6 +15,8 @@ from penstock.modes import realtime
 from penstock.modes.realtime import Query, RealtimeRun
 from penstock.settings import Settings
 
+pytestmark = pytest.mark.spark
+
 
 class FakeQuery:
     """What a run asks of a query of Spark."""

@@ -24,6 +24,8 @@ from tests.cli.commands import fails
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.spark
+
 DDL = "time timestamp, user string, n bigint"
 
 
@@ -35,7 +37,6 @@ def pipeline() -> Pipeline:
     return app
 
 
-@pytest.mark.spark
 def test_a_row_wise_view_with_a_changelog_can(tmp_path: Path, spark: SparkSession) -> None:
     app = pipeline()
     (tmp_path / "names.csv").write_text("user,name\nu,Ada\n")
@@ -54,7 +55,6 @@ def test_a_row_wise_view_with_a_changelog_can(tmp_path: Path, spark: SparkSessio
     assert cores_needed(app) == 9
 
 
-@pytest.mark.spark
 def test_every_other_view_is_named_with_the_reason(spark: SparkSession) -> None:
     app = pipeline()
 
@@ -114,13 +114,11 @@ def test_every_other_view_is_named_with_the_reason(spark: SparkSession) -> None:
     assert "without --trigger realtime" in str(refused.value)
 
 
-@pytest.mark.spark
 def test_a_spark_that_runs_without_the_connector_is_told_from_one_without_jars(spark: SparkSession) -> None:
     with pytest.raises(ConnectorMissing, match=r"found: Spark runs with spark\.jars = nothing"):
         check_spark(pipeline(), spark)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(("zone", "is_taken"), [("Asia/Tokyo", False), ("+01:00", False), ("Etc/UTC", True)])
 def test_a_spark_that_has_another_zone_than_utc_is_refused(spark: SparkSession, zone: str, is_taken: bool) -> None:
     with settings_for_now(spark, {"spark.sql.session.timeZone": zone}):
@@ -129,7 +127,6 @@ def test_a_spark_that_has_another_zone_than_utc_is_refused(spark: SparkSession, 
         assert is_taken or f"found: {zone}" in str(refused.value)
 
 
-@pytest.mark.spark
 def test_a_changelog_in_avro_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     app = pipeline()
     app.view("all", sql="SELECT n FROM clicks", changelog="all.changes")
@@ -169,12 +166,10 @@ def test_executors_that_come_one_after_the_other_are_waited_for() -> None:
     assert next(coming, None) is None
 
 
-@pytest.mark.spark
 def test_cores_are_those_that_tasks_run_on(spark: SparkSession) -> None:
     assert cores_there(spark) == 2
 
 
-@pytest.mark.spark
 def test_checkpoints_are_in_the_folder_that_is_named(tmp_path: Path, spark: SparkSession) -> None:
     folder = tmp_path / "späte Läufe 100%25"
     java = spark.sparkContext._jvm

@@ -164,5 +164,5 @@ def test_functions_of_the_file_reach_sparks_workers() -> None:
         "app = load_pipeline('shop/app.py')\nspark = session(SparkSettings(master='local[1]'))\n"
         "print(app.views['v'].build({'access': spark.range(3)}).collect())\n"
     )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=100)
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "[Row(n=1), Row(n=3), Row(n=5)]" in answer.stdout, answer.stderr

@@ -110,9 +110,7 @@ assert {name for name in opened if "people" in name or "data" in name} == set(),
 print("fine")
 """
     )
-    answer = subprocess.run(
-        [sys.executable, "app.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
-    )
+    answer = subprocess.run([sys.executable, "app.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert answer.stdout == "fine\n", answer.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"app.py"}
 

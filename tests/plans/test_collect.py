@@ -10,6 +10,9 @@ import pytest
 
 from penstock.plans import collect as collecting
 from penstock.plans.collect import FrameFailed, begin, collect
+from tests.eventually import LIMIT_SECONDS
+
+pytestmark = pytest.mark.spark
 
 
 class Frame:
@@ -31,7 +34,7 @@ class Frame:
 
     def toArrow(self) -> pa.Table:  # noqa: N802
         self.begun.set()
-        assert self.may_end.wait(30)
+        assert self.may_end.wait(LIMIT_SECONDS)
         if self.fails:
             raise ValueError(self.number)
         return pa.table({"n": [self.number]})
@@ -57,7 +60,7 @@ def test_the_first_is_there_while_the_last_is_still_computed() -> None:
     first, last = Frame(1), Frame(2, is_free=False)
     with begin(asked(first, last)) as tables:
         assert numbers(tables[:1]) == [1]
-        assert last.begun.wait(30)
+        assert last.begun.wait(LIMIT_SECONDS)
         last.may_end.set()
         assert numbers(tables) == [1, 2]
 
@@ -88,14 +91,14 @@ def test_who_leaves_early_waits_for_what_runs_and_begins_nothing_more(monkeypatc
     def leave() -> None:
         with begin(asked(running, never)) as tables:
             collecting._compute(tables._claimed(1), tables._turn)
-            assert running.begun.wait(30)
+            assert running.begun.wait(LIMIT_SECONDS)
         left.set()
 
     leaving = threading.Thread(target=leave)
     leaving.start()
     assert not left.wait(0.2)
     running.may_end.set()
-    assert left.wait(30)
+    assert left.wait(LIMIT_SECONDS)
     leaving.join()
     assert not never.begun.is_set()
 

@@ -16,6 +16,8 @@ from penstock.plans.fingerprint import canonical, code_of
 from tests.conftest import ROOT
 from tests.plans.views import analysed
 
+pytestmark = pytest.mark.spark
+
 SCRIPT = """
 from pyspark.sql import functions as sf
 from penstock.settings import SparkSettings
@@ -55,15 +57,12 @@ def shown(spark: SparkSession) -> list[str]:
     ]
 
 
-@pytest.mark.spark
-@pytest.mark.timeout(300)  # A second JVM starts, beside whatever else the machine does.
 def test_the_fingerprint_is_the_same_in_every_process(spark: SparkSession) -> None:
     command = [sys.executable, "-c", SCRIPT]
-    other = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    other = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert other.stdout.strip().splitlines()[-1] == str(shown(spark)), other.stderr[-2000:]
 
 
-@pytest.mark.spark
 def test_what_changes_answers_changes_the_fingerprint(spark: SparkSession) -> None:
     sql = "SELECT url, count(*) AS n FROM access WHERE status = 500 GROUP BY url"
     first = analysed(spark, sql, ["url"]).fingerprint

@@ -11,6 +11,7 @@ from typing import Any
 from penstock.log.files import locked
 from penstock.log.folder_log import FolderLog
 from penstock.log.folder_topic import FolderTopic
+from penstock.produce.producer import Producer
 
 SCHEMA = "user string, n bigint, tags array<string>"
 
@@ -34,6 +35,11 @@ def is_in_order(topic: FolderTopic) -> bool:
     """Whether each partition holds its numbers in the order they were sent."""
     found = [[n for b in p.read(0, columns=["n"]) for n in b.column("n").to_pylist()] for p in topic.partitions]
     return all(numbers == sorted(numbers) for numbers in found)
+
+
+def is_blocked(producer: Producer) -> bool:
+    """Whether a `send` waits for room in the buffer."""
+    return producer._sender.buffer.blocked > 0
 
 
 def sender_threads() -> int:

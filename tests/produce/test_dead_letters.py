@@ -54,7 +54,7 @@ def test_two_processes_may_bury_first(log: FolderLog) -> None:
 
 def test_what_does_not_fit_dead_letters_stays_with_them(log: FolderLog) -> None:
     with log.create("events.dead", SCHEMA).producer() as producer:
-        assert producer.send({"colour": "red"}).wait(10).rejected == 1
+        assert producer.send({"colour": "red"}).wait().rejected == 1
     assert log.topics(dead=True) == ["events", "events.dead"]
     assert [row["raw"] for row in log.topic("events.dead").slice().to_pylist()] == [b'{"colour": "red"}']
 
@@ -67,7 +67,7 @@ def test_a_retry_buries_once_and_never_meets_the_sequences_of_events(log: Folder
     grave = log.topic("events.dead")
     assert grave.end() == {0: 2}
     with grave.producer(name="relay") as sender:
-        assert sender.send({"topic": "other"}, sequence=1).wait(10).stored == 1
+        assert sender.send({"topic": "other"}, sequence=1).wait().stored == 1
 
 
 def test_a_topic_of_that_name_with_other_columns_is_not_written(log: FolderLog) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from penstock.log.files import locked
 from penstock.log.folder_log import FolderLog
 from penstock.log.folder_topic import FolderTopic
 from penstock.produce.producer import OffsetRange, Producer, Receipt
+from tests.eventually import eventually
 from tests.produce.producing import SCHEMA, events, held, new_topic, sender_threads, stored
 
 
@@ -42,7 +42,7 @@ def topic(log: FolderLog) -> FolderTopic:
 
 def test_an_acknowledged_event_is_on_disk_and_knows_its_offset(topic: FolderTopic) -> None:
     with topic.producer() as producer:
-        receipts = [producer.send({"user": "ann", "n": n}).wait(10) for n in range(3)]
+        receipts = [producer.send({"user": "ann", "n": n}).wait() for n in range(3)]
         assert [receipt.offset for receipt in receipts] == [0, 1, 2]
         (row,) = topic.slice(columns=["n"]).filter(pa.compute.equal(topic.slice().column("n"), 2)).to_pylist()
         assert (row["_partition"], row["_offset"]) == (receipts[2].partition, receipts[2].offset)
@@ -51,7 +51,7 @@ def test_an_acknowledged_event_is_on_disk_and_knows_its_offset(topic: FolderTopi
 def test_an_event_goes_after_the_linger_without_a_flush(topic: FolderTopic) -> None:
     with topic.producer(linger="1ms") as producer:
         ack = producer.send({"n": 1})
-        assert ack.wait(10).stored == 1
+        assert ack.wait().stored == 1
         assert ack.done
 
 
@@ -70,7 +70,7 @@ def test_an_event_goes_after_the_linger_without_a_flush(topic: FolderTopic) -> N
 )
 def test_every_kind_of_data_is_sent(topic: FolderTopic, data: Any) -> None:
     with topic.producer() as producer:
-        assert producer.send(data).wait(10).stored == 1
+        assert producer.send(data).wait().stored == 1
     assert topic.slice().select(["user", "n", "tags"]).to_pylist() == [{"user": "ann", "n": 1, "tags": None}]
 
 
@@ -84,16 +84,16 @@ def test_what_is_no_event_is_refused_at_once(topic: FolderTopic, data: Any) -> N
 @pytest.mark.parametrize("data", [[], b"\n \n", pa.table({"n": pa.array([], pa.int64())}), pd.DataFrame({"n": []})])
 def test_nothing_is_acknowledged_at_once(topic: FolderTopic, data: Any) -> None:
     with topic.producer() as producer:
-        assert producer.send(data).wait(10) == Receipt(())
+        assert producer.send(data).wait() == Receipt(())
     assert stored(topic) == []
 
 
 def test_every_event_of_a_batch_has_its_own_receipt(topic: FolderTopic) -> None:
-    with topic.producer(linger="10s") as producer:
+    with topic.producer(linger="1h") as producer:
         acks = [producer.send(event) for event in events(range(100))]
         many = producer.send(events(range(100, 150)))
         assert not acks[0].done
-        producer.flush(10)
+        producer.flush()
         places = [(ack.wait().partition, ack.wait().offset) for ack in acks]
     read = {row["n"]: (row["_partition"], row["_offset"]) for row in topic.slice().to_pylist()}
     assert places == [read[n] for n in range(100)]
@@ -140,10 +140,10 @@ def test_without_a_key_events_go_to_all_partitions(log: FolderLog) -> None:
 
 def test_a_schema_that_grew_elsewhere_is_followed(log: FolderLog, topic: FolderTopic) -> None:
     with topic.producer() as producer:
-        producer.send({"n": 1}).wait(10)
+        producer.send({"n": 1}).wait()
         with FolderLog(log.root, background=False) as other:
             other.topic("events").alter(schema=SCHEMA + ", color string")
-        receipt = producer.send({"n": 2, "color": "red"}).wait(10)
+        receipt = producer.send({"n": 2, "color": "red"}).wait()
     assert receipt.rejected == 0
     assert {row["n"]: row["color"] for row in topic.slice().to_pylist()} == {1: None, 2: "red"}
 
@@ -155,9 +155,9 @@ def test_flush_waits_for_everything_sent_before(topic: FolderTopic) -> None:
     with topic.producer(linger="1h") as producer:
         for event in events(range(500)):
             producer.send(event)
-        producer.flush(10)
+        producer.flush()
         assert stored(topic) == list(range(500))
-        producer.flush(10)
+        producer.flush()
         assert producer.stats.acknowledged == producer.stats.sent == 500
 
 
@@ -170,19 +170,19 @@ def test_flush_and_wait_give_up_after_their_time_and_nothing_is_lost(topic: Fold
             with pytest.raises(TimeoutError):
                 ack.wait(0.05)
             assert not ack.done
-        producer.flush(10)
+        producer.flush()
         assert ack.wait().stored == 1
 
 
 def test_a_partition_that_is_held_does_not_keep_the_others_waiting(topic: FolderTopic) -> None:
     with topic.producer() as producer:
-        place = {n: producer.send({"user": f"user{n}", "n": n}).wait(10).partition for n in range(7)}
+        place = {n: producer.send({"user": f"user{n}", "n": n}).wait().partition for n in range(7)}
         blocked, free = 0, next(n for n in place if place[n] != place[0])
         with locked(topic.partitions[place[blocked] or 0].directory / "lock"):
             acks = [producer.send({"user": f"user{n}", "n": n}) for n in (blocked, free)]
-            assert acks[1].wait(10).partition == place[free]
+            assert acks[1].wait().partition == place[free]
             assert not acks[0].done
-        assert acks[0].wait(10).stored == 1
+        assert acks[0].wait().stored == 1
 
 
 def test_a_closed_producer_refuses_and_its_threads_are_gone(topic: FolderTopic) -> None:
@@ -200,12 +200,24 @@ def test_a_closed_producer_refuses_and_its_threads_are_gone(topic: FolderTopic) 
     producer.flush()
 
 
-def test_an_idle_producer_costs_nothing(topic: FolderTopic) -> None:
+def test_threads_of_an_idle_producer_sleep_until_woken(topic: FolderTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    asleep: dict[threading.Thread, float | None] = {}
+    wait = threading.Condition.wait
+
+    def spied(condition: threading.Condition, timeout: float | None = None) -> bool:
+        asleep[threading.current_thread()] = timeout
+        try:
+            return wait(condition, timeout)
+        finally:
+            del asleep[threading.current_thread()]
+
+    monkeypatch.setattr(threading.Condition, "wait", spied)
+    before = {*threading.enumerate()}
     with topic.producer() as producer:
-        producer.send({"n": 1}).wait(10)
-        before = time.process_time()
-        time.sleep(0.5)
-        assert time.process_time() - before < 0.02
+        producer.send({"n": 1}).wait()
+        threads = {*threading.enumerate()} - before
+        assert len(threads) == 2, "the sender, and the lane of one partition"
+        eventually(lambda: all(asleep.get(each, 0.0) is None for each in threads), explain=lambda: asleep)
 
 
 @pytest.mark.parametrize(
@@ -223,14 +235,14 @@ def test_an_impossible_setting_is_refused(topic: FolderTopic, setting: str, valu
 
 def test_a_rejected_event_is_a_dead_letter_when_it_is_acknowledged(log: FolderLog, topic: FolderTopic) -> None:
     with topic.producer(name="shop") as producer:
-        receipt = producer.send([{"n": 1}, {"n": "many"}, {"colour": "red"}, {"n": 4}], sequence=10).wait(10)
+        receipt = producer.send([{"n": 1}, {"n": "many"}, {"colour": "red"}, {"n": 4}], sequence=10).wait()
         letters = log.topic("events.dead").slice().to_pylist()
         assert (receipt.stored, receipt.rejected) == (2, 2)
         assert [(letter["raw"], letter["column"], letter["producer"]) for letter in letters] == [
             (b'{"n": "many"}', "n", "shop"),
             (b'{"colour": "red"}', "colour", "shop"),
         ]
-        assert producer.send({"n": []}, sequence=14).wait(10) == Receipt((), rejected=1)
+        assert producer.send({"n": []}, sequence=14).wait() == Receipt((), rejected=1)
         assert (producer.stats.rejected, producer.stats.acknowledged) == (3, 5)
     assert stored(topic) == [1, 4]
 
@@ -239,9 +251,9 @@ def test_a_rejected_event_whose_dead_letter_cannot_be_kept_fails(log: FolderLog,
     log.create("events.dead", "something_else int")
     producer = topic.producer()
     bad, good = producer.send({"n": "many"}), producer.send({"n": 2})
-    assert good.wait(10).stored == 1
+    assert good.wait().stored == 1
     with pytest.raises(TopicDefinitionError):
-        bad.wait(10)
+        bad.wait()
     with pytest.raises(TopicDefinitionError):
         producer.close()
     assert stored(topic) == [2]
@@ -251,7 +263,7 @@ def test_the_names_are_those_of_the_documentation(topic: FolderTopic) -> None:
     with topic.producer(name="shop") as producer:
         assert isinstance(producer, Producer)
         assert repr(producer) == "Producer('events', name='shop')"
-        receipt = producer.send({"n": 1}, sequence=0).wait(10)
+        receipt = producer.send({"n": 1}, sequence=0).wait()
         assert receipt.ranges == (OffsetRange(receipt.partition or 0, 0, 1),)
 
 
@@ -267,7 +279,7 @@ def test_what_a_named_producer_sends_again_is_stored_once(log: FolderLog, key: s
         producer.send({"n": "bad"}, sequence=300)
     with FolderLog(log.root, background=False) as again, again.topic("orders").producer(name="relay") as producer:
         acks = [producer.send({"user": f"user{n % 7}", "n": n}, sequence=n) for n in range(200, 300)]
-        producer.send({"n": "bad"}, sequence=300).wait(10)
+        producer.send({"n": "bad"}, sequence=300).wait()
         new = producer.send(events(range(301, 320)), sequence=301)
         producer.flush()
         assert all(ack.wait() == Receipt((), duplicates=1) for ack in acks)
@@ -285,16 +297,16 @@ def test_producers_of_other_names_are_strangers(topic: FolderTopic) -> None:
 
 def test_a_newer_epoch_fences_the_older_one(topic: FolderTopic) -> None:
     old, new = topic.producer(name="relay", epoch=1), topic.producer(name="relay", epoch=2)
-    old.send({"n": 1}, sequence=1).wait(10)
-    new.send({"n": 2}, sequence=2).wait(10)
+    old.send({"n": 1}, sequence=1).wait()
+    new.send({"n": 2}, sequence=2).wait()
     ack = old.send({"n": 3}, sequence=3)
     with pytest.raises(ProducerFenced):
-        ack.wait(10)
+        ack.wait()
     with pytest.raises(ProducerFenced):
         old.send({"n": 4}, sequence=4)
     with pytest.raises(ProducerFenced):
         old.close()
-    new.send({"n": 3}, sequence=3).wait(10)
+    new.send({"n": 3}, sequence=3).wait()
     new.close()
     assert stored(topic) == [1, 2, 3]
 
@@ -328,7 +340,7 @@ def test_duplicates_and_new_events_that_are_stored_together_are_told_apart(log: 
         with held(topic):
             first = producer.send({"n": 3}, sequence=3)  # Keeps the lane busy, so that the others gather.
             old, half, new = (producer.send(events(range(n, n + 4)), sequence=n) for n in (4, 8, 12))
-        producer.flush(10)
+        producer.flush()
     assert [ack.wait().duplicates for ack in (first, old, half, new)] == [1, 4, 2, 0]
     assert half.wait().ranges == (OffsetRange(0, 10, 12),)
     assert new.wait().ranges == (OffsetRange(0, 12, 16),)

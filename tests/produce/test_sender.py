@@ -17,7 +17,8 @@ from penstock.events.encode import encode
 from penstock.log.folder_log import FolderLog
 from penstock.log.folder_topic import FolderTopic
 from penstock.produce import sender as sender_module
-from tests.produce.producing import SCHEMA, events, files_at_most, held, new_topic, sender_threads, stored
+from tests.eventually import eventually
+from tests.produce.producing import SCHEMA, events, files_at_most, held, is_blocked, new_topic, sender_threads, stored
 
 
 @pytest.fixture
@@ -39,13 +40,13 @@ def encode_no_bytes(data: Any, schema: pa.Schema) -> Any:
 
 def test_only_the_events_of_a_failed_partition_fail(topic: FolderTopic) -> None:
     producer = topic.producer()
-    place = {n: producer.send({"user": f"user{n}", "n": n}).wait(10).partition for n in range(7)}
+    place = {n: producer.send({"user": f"user{n}", "n": n}).wait().partition for n in range(7)}
     full = place[0]
-    producer.send([{"user": "user0", "n": 0}] * 20_000).wait(10)
+    producer.send([{"user": "user0", "n": 0}] * 20_000).wait()
     with files_at_most(100_000):
         acks = {n: producer.send({"user": f"user{n}", "n": 100 + n}) for n in range(7)}
         with pytest.raises(PartitionReadOnly):
-            producer.flush(10)
+            producer.flush()
     for n, ack in acks.items():
         assert ack.done
         if place[n] == full:
@@ -53,7 +54,7 @@ def test_only_the_events_of_a_failed_partition_fail(topic: FolderTopic) -> None:
                 ack.wait(0)
         else:
             assert ack.wait(0).partition == place[n]
-    assert producer.send({"user": next(f"user{n}" for n in place if place[n] != full)}).wait(10).stored == 1
+    assert producer.send({"user": next(f"user{n}" for n in place if place[n] != full)}).wait().stored == 1
     lost = sum(place[n] == full for n in range(7))
     stats = producer.stats
     assert (stats.failed, stats.sent) == (lost, stats.acknowledged + lost)
@@ -63,11 +64,11 @@ def test_only_the_events_of_a_failed_partition_fail(topic: FolderTopic) -> None:
 def test_send_raises_when_no_partition_is_left(topic: FolderTopic) -> None:
     producer = topic.producer()
     everybody = [{"user": f"user{n}", "n": n} for n in range(100)]
-    producer.send(everybody).wait(10)
+    producer.send(everybody).wait()
     with files_at_most(10):
         producer.send(everybody)
         with pytest.raises(PartitionReadOnly):
-            producer.flush(10)
+            producer.flush()
     with pytest.raises(PartitionReadOnly):
         producer.send({"n": 1})
     producer.close()
@@ -77,7 +78,7 @@ def test_send_raises_when_no_partition_is_left(topic: FolderTopic) -> None:
 def test_a_blocked_send_is_told_when_no_partition_is_left(log: FolderLog) -> None:
     topic = log.create("single", SCHEMA)
     producer = topic.producer(buffer_bytes=1000)
-    producer.send({"n": 0}).wait(10)
+    producer.send({"n": 0}).wait()
     errors: list[BaseException] = []
 
     def send_many() -> None:
@@ -91,8 +92,8 @@ def test_a_blocked_send_is_told_when_no_partition_is_left(log: FolderLog) -> Non
         with held(topic):
             thread = threading.Thread(target=send_many)
             thread.start()
-            time.sleep(0.1)
-        thread.join(10)
+            eventually(lambda: is_blocked(producer))
+        thread.join()
     assert len(errors) == 1
     with pytest.raises(PartitionReadOnly):
         producer.close()
@@ -100,11 +101,11 @@ def test_a_blocked_send_is_told_when_no_partition_is_left(log: FolderLog) -> Non
 
 def test_a_topic_that_is_deleted_stops_its_producers(log: FolderLog, topic: FolderTopic) -> None:
     producer = topic.producer()
-    producer.send({"n": 1}).wait(10)
+    producer.send({"n": 1}).wait()
     with FolderLog(log.root, background=False) as other:
         other.delete("events")
     with pytest.raises(TopicDeleted):
-        producer.send({"n": 2}).wait(10)
+        producer.send({"n": 2}).wait()
     with pytest.raises(TopicDeleted):
         producer.send({"n": 3})
     with pytest.raises(TopicDeleted):
@@ -115,12 +116,12 @@ def test_an_error_while_encoding_fails_its_events_only(topic: FolderTopic, monke
     monkeypatch.setattr(sender_module, "encode", encode_no_bytes)
     producer = topic.producer()
     good, bad = producer.send({"n": 1}), producer.send(b'{"n": 2}')
-    assert good.wait(10).stored == 1
+    assert good.wait().stored == 1
     with pytest.raises(MemoryError):
-        bad.wait(10)
+        bad.wait()
     with pytest.raises(MemoryError):
-        bad.wait(10)
-    assert producer.send({"n": 3}).wait(10).stored == 1
+        bad.wait()
+    assert producer.send({"n": 3}).wait().stored == 1
     with pytest.raises(MemoryError):
         producer.close()
 
@@ -134,11 +135,11 @@ def test_whoever_waits_is_told_when_the_thread_dies(topic: FolderTopic, monkeypa
     producer = topic.producer()
     ack = producer.send({"n": 1})
     with pytest.raises(SystemExit):
-        ack.wait(10)
+        ack.wait()
     with pytest.raises(SystemExit):
         producer.send({"n": 2})
     with pytest.raises(SystemExit):
-        producer.close(10)
+        producer.close()
     assert sender_threads() == before
 
 
@@ -175,10 +176,10 @@ def test_every_send_gets_its_answer_whatever_happens_at_once(topic: FolderTopic,
         for _ in range(5):
             with held(topic):
                 time.sleep(0.02)
-            producer.flush(20)
+            producer.flush()
         for thread in threads:
-            thread.join(20)
-        receipts = [ack.wait(20) for ack in acks]
+            thread.join()
+        receipts = [ack.wait() for ack in acks]
     stats = producer.stats
     assert stats.sent == stats.acknowledged == sum(receipt.stored + receipt.rejected for receipt in receipts)
     assert sum(receipt.dropped for receipt in receipts) == stats.dropped == 1200 - stats.sent

@@ -4,8 +4,7 @@ import logging
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,13 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import SpillDamaged
+from penstock.log.files import locked
 from penstock.log.folder_log import FolderLog
 from penstock.log.producers import new_producer
 from penstock.produce.spill import SUFFIX, Spill
 from penstock.produce.spill_file import DAMAGED_SUFFIX, Content
-from tests.produce.producing import files_at_most, held, is_in_order, stored
+from tests.eventually import eventually
+from tests.produce.producing import files_at_most, held, is_blocked, is_in_order, stored
 
 TOPIC_ID = "0123456789abcdef0123456789abcdef"
 PRODUCER = new_producer()
@@ -245,7 +246,7 @@ def test_a_fast_producer_spills_keeps_the_order_and_cleans_up(log: FolderLog) ->
             assert spill_files(log)
             assert producer.stats.spilled > 300
         acks += [producer.send(event(n)) for n in range(500, 600)]
-        producer.flush(30)
+        producer.flush()
         assert producer.stats.acknowledged == 600
         assert all(ack.wait(0).stored == 1 for ack in acks)
     assert spill_files(log) == []
@@ -261,7 +262,7 @@ def test_rejected_events_and_tables_go_through_the_spill_too(log: FolderLog) -> 
             mixed = producer.send([event(100), {"n": "x"}, event(101)])
             table = producer.send(pa.table({"n": range(102, 202), "text": ["y" * 500] * 100}))
             first[-1].done  # noqa: B018 (asking must not wait)
-        assert (mixed.wait(30).stored, mixed.wait().rejected, table.wait(30).stored) == (2, 1, 100)
+        assert (mixed.wait().stored, mixed.wait().rejected, table.wait().stored) == (2, 1, 100)
     assert stored(topic) == list(range(202))
 
 
@@ -284,12 +285,11 @@ def test_send_waits_when_the_spill_cannot_be_written_and_nothing_is_lost(
         thread = threading.Thread(target=lambda: [producer.send(event(n)) for n in range(300)])
         with held(topic):
             thread.start()
-            time.sleep(0.3)
-            assert thread.is_alive()
-        thread.join(30)
+            eventually(lambda: is_blocked(producer))
+        thread.join()
     assert stored(topic) == list(range(300))
     assert is_in_order(topic)
-    assert (producer.stats.spilled, producer.stats.blocked_seconds > 0.1) == (0, True)
+    assert (producer.stats.spilled, producer.stats.blocked_seconds > 0) == (0, True)
 
 
 CHILD = """
@@ -303,26 +303,25 @@ for n in range(int(sys.argv[2])):
 while producer.stats.spilled < int(sys.argv[2]) - 60:
     time.sleep(0.01)
 print("spilled", flush=True)
-time.sleep(60)
+time.sleep(3600)
 """
 
 
-def killed_while_spilling(log: FolderLog, *, count: int = 400, name: str = "", drains: bool = False) -> None:
-    """A process spills while the log is held, and is killed: at once, or while it sends what it spilled."""
+def killed_while_spilling(log: FolderLog, *, count: int = 400, name: str = "", drained: Sequence[int] = ()) -> None:
+    """A process spills while the log is held, and is killed: at once, or while it sends to the `drained` partitions."""
     topic = log.topic("events")
     command = [sys.executable, "-c", CHILD, str(log.root), str(count), name]
     with ExitStack() as everything:
-        holding = everything.enter_context(ExitStack())
-        holding.enter_context(held(topic))
+        locks = [everything.enter_context(ExitStack()) for _ in topic.partitions]
+        for lock, partition in zip(locks, topic.partitions, strict=True):
+            lock.enter_context(locked(partition.directory / "lock"))
         child = everything.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         everything.callback(child.kill)
         assert child.stdout is not None
         assert child.stdout.readline() == "spilled\n"
-        if drains:
-            holding.close()
-            deadline = time.monotonic() + 20
-            while sum(topic.end().values()) < count // 4 and time.monotonic() < deadline:
-                time.sleep(0.0005)
+        for number in drained:
+            locks[number].close()
+        eventually(lambda: all(topic.partitions[number].end().offset > 0 for number in drained))
 
 
 @pytest.mark.parametrize("on_full", ["spill", "block"])
@@ -331,7 +330,7 @@ def test_what_a_killed_process_spilled_is_sent_by_the_next_producer(log: FolderL
     topic = log.topic("events")
     assert stored(topic) == []
     with log.producer("events", on_full=on_full) as producer:
-        producer.send(event(1000)).wait(10)
+        producer.send(event(1000)).wait()
         assert producer.stats.sent == producer.stats.acknowledged == 1
         assert producer.stats.adopted > 300
     found = stored(topic)
@@ -341,8 +340,9 @@ def test_what_a_killed_process_spilled_is_sent_by_the_next_producer(log: FolderL
     assert spill_files(log) == []
 
 
-def test_a_kill_in_the_middle_of_sending_stores_nothing_twice(log: FolderLog) -> None:
-    killed_while_spilling(log, drains=True)
+@pytest.mark.parametrize("drained", [(0,), (0, 1)])
+def test_a_kill_in_the_middle_of_sending_stores_nothing_twice(log: FolderLog, drained: Sequence[int]) -> None:
+    killed_while_spilling(log, drained=drained)
     topic = log.topic("events")
     with log.producer("events"):
         pass
@@ -372,7 +372,7 @@ def test_what_cannot_be_sent_on_stays_for_the_next(log: FolderLog, caplog: pytes
     with FolderLog(log.root, background=False) as unlucky:
         unlucky.topic("events").end()
         with files_at_most(10), unlucky.producer("events") as producer:
-            producer.flush(10)
+            producer.flush()
     assert stored(log.topic("events")) == []
     assert any(path.suffix == SUFFIX for path in spill_files(log))
     with log.producer("events"):

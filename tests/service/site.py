@@ -12,8 +12,10 @@ from typing import Any
 
 import httpx
 import pyarrow as pa
+from websockets.sync.client import ClientConnection, connect
 
 from penstock.log.folder_log import FolderLog
+from penstock.service.connection import CallLater, call_later
 from penstock.service.server import serving
 from penstock.settings import LogSettings, ServeSettings, Settings, ViewsSettings
 from penstock.upkeep.changelog import changelog_ddl, changelog_schema
@@ -22,6 +24,7 @@ from penstock.views.fence import Fence
 from penstock.views.keys import key_hashes
 from penstock.views.owner import own
 from penstock.views.store import StoredTable, open_store
+from tests.eventually import LIMIT_SECONDS
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -40,6 +43,8 @@ SALES = pa.schema(
     ]
 )
 KEY = ("window", "url")
+PATIENT: dict[str, Any] = {f"{each}_timeout": "1h" for each in ("header", "body", "write", "request")}
+"""Limits that no test reaches, however busy the machine is."""
 
 
 def sale(number: int, **changed: Any) -> dict[str, Any]:
@@ -76,9 +81,21 @@ class Site:
         return replace(self, settings=replace(self.settings, serve=replace(self.settings.serve, **settings)))
 
     @contextmanager
-    def serving(self, **headers: str) -> Iterator[httpx.Client]:
-        with serving(self.settings) as url, httpx.Client(base_url=url, headers=headers, timeout=20) as client:
+    def serving(self, *, call_later: CallLater = call_later, **headers: str) -> Iterator[httpx.Client]:
+        # uvicorn closes a connection that is idle for 5 s. The client must not use it again at that moment.
+        limits = httpx.Limits(keepalive_expiry=1)
+        with (
+            serving(self.settings, call_later=call_later) as url,
+            httpx.Client(base_url=url, headers=headers, limits=limits, timeout=LIMIT_SECONDS) as client,
+        ):
             yield client
+
+
+def web_socket(client: httpx.Client, path: str, **options: Any) -> ClientConnection:
+    """A WebSocket to the service of this client."""
+    address = str(client.base_url).rstrip("/").replace("http", "ws", 1) + path
+    connection: ClientConnection = connect(address, open_timeout=LIMIT_SECONDS, ping_interval=None, **options)
+    return connection
 
 
 def make_site(folder: Path, views_url: str) -> Site:
@@ -86,7 +103,7 @@ def make_site(folder: Path, views_url: str) -> Site:
     settings = Settings(
         log=LogSettings(url=f"dir:{folder}/log"),
         views=ViewsSettings(url=views_url),
-        serve=ServeSettings(port=0, tokens=f"file:{folder}/tokens.json"),
+        serve=ServeSettings(port=0, tokens=f"file:{folder}/tokens.json", **PATIENT),
     )
     site = Site(folder, settings)
     with site.log() as log:

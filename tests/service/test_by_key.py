@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -18,6 +19,7 @@ from penstock.views.fence import Fence
 from penstock.views.keys import key_hashes
 from penstock.views.owner import own
 from penstock.views.store import StoredTable, open_store
+from tests.eventually import eventually
 from tests.service.site import ROWS, Site, lay_on_top, sale, store_sales
 
 ODD = pa.schema(
@@ -153,14 +155,15 @@ def test_a_row_and_its_moment_belong_together_while_views_are_switched(site: Sit
             as_of, [row] = answer.json()["as_of"], answer.json()["rows"]
             seen.append((as_of["generation"], as_of["offsets"]["access"]["0"], row["hits"]))
 
-    with site.serving() as client:
-        reader = threading.Thread(target=read, args=[client])
-        reader.start()
-        for generation in range(2, 12):
-            store_sales(site, [sale(number, hits=generation) for number in range(8)], seen=generation)
-        is_done.set()
-        reader.join()
-    assert len(seen) > 10
+    with site.serving() as client, ThreadPoolExecutor() as threads:
+        reader = threads.submit(read, client)
+        try:
+            for generation in range(2, 12):
+                store_sales(site, [sale(number, hits=generation) for number in range(8)], seen=generation)
+                eventually(lambda: reader.done() or (seen and seen[-1][0] == generation))  # noqa: B023
+        finally:
+            is_done.set()
+        reader.result()
     assert all(generation == offset == hits for generation, offset, hits in seen if generation > 1)
 
 

@@ -3,38 +3,54 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import httpx
 import pytest
 import websockets
-from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from penstock.errors import ServeRefused
-from penstock.service.tokens import Tokens
-from tests.service.site import Site
+from penstock.service.tokens import Right, Tokens
+from penstock.settings import ViewsSettings
+from tests.eventually import LIMIT_SECONDS
+from tests.service.site import Site, make_site, web_socket
 
 
 def bearer(secret: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"}
 
 
-def ws(client: httpx.Client, path: str) -> str:
-    return str(client.base_url).rstrip("/").replace("http", "ws", 1) + path
-
-
 def tokens_of(site: Site) -> Tokens:
     return Tokens(site.settings.serve.tokens_path)
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A service that is open only to those with a token."""
+
+    client: httpx.Client
+    secrets: dict[str, str]
+    """By rights, with commas between them."""
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
+    folder = tmp_path_factory.mktemp("site")
+    site = make_site(folder, f"sqlite:{folder}/views.db").limited(allowed_hosts="views.example.org")
+    given: list[list[Right]] = [["read"], ["write"], ["read", "write"], ["admin"]]
+    secrets = {",".join(rights): tokens_of(site).add("-".join(rights), rights) for rights in given}
+    with site.serving() as client:
+        yield Closed(client, secrets)
 
 
 @pytest.mark.parametrize(
     "host", ["localhost", "localhost:1", "127.0.0.1", "[::1]:8750", "LOCALHOST", "views.example.org:8"]
 )
-def test_known_names_are_answered(site: Site, host: str) -> None:
-    secret = tokens_of(site).add("ada", ["read"])
-    with site.limited(allowed_hosts="views.example.org").serving(**bearer(secret)) as client:
-        assert client.get("/views", headers={"Host": host}).status_code == 200
+def test_known_names_are_answered(closed: Closed, host: str) -> None:
+    headers = {**bearer(closed.secrets["read"]), "Host": host}
+    assert closed.client.get("/views", headers=headers).status_code == 200
 
 
 def test_behind_a_proxy_there_must_be_tokens(site: Site) -> None:
@@ -58,7 +74,7 @@ def test_pages_of_other_origins_can_do_nothing(steady_client: httpx.Client, orig
         steady_client.options("/views", headers={**headers, "Access-Control-Request-Method": "GET"}).status_code == 403
     )
     with pytest.raises(websockets.InvalidStatus) as caught:
-        connect(ws(steady_client, "/topics/loose"), origin=Origin(origin))
+        web_socket(steady_client, "/topics/loose", origin=Origin(origin))
     assert caught.value.response.status_code == 403
     assert not [name for name in steady_client.get("/views").headers if name.startswith("access-control")]
 
@@ -92,42 +108,42 @@ def test_without_tokens_this_machine_needs_none_and_with_one_everybody_does(clie
 @pytest.mark.parametrize(
     ("rights", "allowed"),
     [
-        (["read"], {"read"}),
-        (["write"], {"write"}),
-        (["read", "write"], {"read", "write"}),
-        (["admin"], {"read", "write", "metrics"}),
+        ("read", {"read"}),
+        ("write", {"write"}),
+        ("read,write", {"read", "write"}),
+        ("admin", {"read", "write", "metrics"}),
     ],
 )
-def test_a_token_may_do_what_its_rights_say(site: Site, rights: list[Any], allowed: set[str]) -> None:
-    secret = tokens_of(site).add("one", rights)
-    with site.serving(**bearer(secret)) as client:
-        found = {
-            "read": [
-                client.get(path).status_code
-                for path in ("/views", "/views/sales", "/topics", "/topics/access", "/views/sales/changes", "/docs",
-                             "/openapi.json")
-            ],
-            "write": [client.post("/topics/loose", json={"n": 1}).status_code],
-            "metrics": [client.get("/metrics").status_code],
-        }  # fmt: skip
+def test_a_token_may_do_what_its_rights_say(closed: Closed, rights: str, allowed: set[str]) -> None:
+    client, headers = closed.client, bearer(closed.secrets[rights])
+    found = {
+        "read": [
+            client.get(path, headers=headers).status_code
+            for path in ("/views", "/views/sales", "/topics", "/topics/access", "/views/sales/changes", "/docs",
+                         "/openapi.json")
+        ],
+        "write": [client.post("/topics/loose", json={"n": 1}, headers=headers).status_code],
+        "metrics": [client.get("/metrics", headers=headers).status_code],
+    }  # fmt: skip
     for what, statuses in found.items():
         assert set(statuses) == {200 if what in allowed else 403}, what
 
 
 @pytest.mark.parametrize("given", ["", "Bearer", "Bearer wrong", "Basic {}", "{}", "Bearer {}x", "Bearer \xe9"])
-def test_what_is_no_token_opens_nothing(site: Site, given: str) -> None:
-    secret = tokens_of(site).add("one", ["admin"])
+def test_without_a_valid_token_nothing_is_answered(closed: Closed, given: str) -> None:
+    secret = closed.secrets["admin"]
     header = {b"Authorization": given.format(secret).encode("latin-1")}
-    with site.serving() as client:
-        answer = client.get("/views", headers=header)
-        assert answer.status_code == 401
-        assert secret not in answer.text
-        with pytest.raises(websockets.InvalidStatus) as caught:
-            connect(ws(client, "/topics/loose"))
-        assert caught.value.response.status_code == 401
-        address = ws(client, "/topics/access")
-        with connect(address, additional_headers=bearer(secret)) as socket:
-            assert "/0" in str(socket.recv(5))
+    answer = closed.client.get("/views", headers=header)
+    assert answer.status_code == 401
+    assert secret not in answer.text
+
+
+def test_a_web_socket_needs_a_token(closed: Closed) -> None:
+    with pytest.raises(websockets.InvalidStatus) as caught:
+        web_socket(closed.client, "/topics/loose")
+    assert caught.value.response.status_code == 401
+    with web_socket(closed.client, "/topics/access", additional_headers=bearer(closed.secrets["read"])) as socket:
+        assert "/0" in str(socket.recv(LIMIT_SECONDS))
 
 
 def test_a_file_of_tokens_that_others_may_read_shuts_everybody_out(client: httpx.Client, site: Site) -> None:
@@ -150,12 +166,12 @@ def test_nothing_secret_is_logged(site: Site, caplog: pytest.LogCaptureFixture) 
     caplog.set_level(logging.DEBUG)
     logging.getLogger("uvicorn").setLevel(logging.DEBUG)
     secret = tokens_of(site).add("one", ["read"])
-    with site.serving(**bearer(secret)) as client:
+    with site.serving(Authorization=f"Bearer {secret}") as client:
         client.get("/views/sales", params={"where": "url=hush-hush"})
         client.post("/topics/access", json={"url": "hush-hush"})
         client.get("/views", headers=bearer("hush-hush"))
         with pytest.raises(websockets.InvalidStatus):
-            connect(ws(client, "/nope?where=hush-hush"))
+            web_socket(client, "/nope?where=hush-hush")
     ours = "\n".join(each.getMessage() for each in caplog.records if each.name.split(".")[0] in ("penstock", "uvicorn"))
     assert secret not in ours
     assert "hush-hush" not in ours
@@ -186,10 +202,6 @@ def test_a_failure_of_ours_is_told_without_a_traceback(
 
 
 def test_a_database_that_is_away_is_no_failure_of_the_service(site: Site) -> None:
-    from dataclasses import replace
-
-    from penstock.settings import ViewsSettings
-
     away = replace(site.settings, views=ViewsSettings(url="postgresql://user:hush-hush@127.0.0.1:1/views"))
     with replace(site, settings=away).serving() as client:
         answer = client.get("/views")

@@ -1,12 +1,11 @@
-"""Records and changes as they come, by server-sent events and WebSockets; both go on where a listener left off."""
+"""Records and changes as they come, by server-sent events and WebSockets; a listener can resume where it stopped."""
 
 from __future__ import annotations
 
 import json
-import re
 import threading
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from socket import create_connection
 from typing import Any
@@ -14,12 +13,11 @@ from typing import Any
 import httpx
 import pytest
 import websockets
-from websockets.sync.client import ClientConnection, connect
 
-from penstock.service import feed
-from penstock.service.server import serving
+from penstock.service import feed, server
 from penstock.service.tokens import Tokens
-from tests.service.site import Site, publish_changes
+from tests.eventually import LIMIT_SECONDS, eventually
+from tests.service.site import Site, publish_changes, web_socket
 
 STREAM = {"Accept": "text/event-stream"}
 
@@ -52,10 +50,6 @@ def listening(client: httpx.Client, path: str, **headers: str) -> Iterator[Liste
         yield Listener(answer)
 
 
-def socket(client: httpx.Client, path: str) -> ClientConnection:
-    return connect(str(client.base_url).rstrip("/").replace("http", "ws", 1) + path)
-
-
 def post(client: httpx.Client, *numbers: int) -> None:
     body = "\n".join(json.dumps({"n": number}) for number in numbers)
     assert client.post("/topics/loose", content=body, headers={"Content-Type": "application/x-ndjson"}).is_success
@@ -80,13 +74,13 @@ def test_a_listener_that_comes_back_misses_nothing_and_sees_nothing_twice(client
 
 def test_a_socket_gets_what_is_there_and_what_comes_and_can_come_back(client: httpx.Client) -> None:
     post(client, 0, 1, 2, 3)
-    with socket(client, "/topics/loose") as listener:
+    with web_socket(client, "/topics/loose") as listener:
         listener.send("is ignored")
-        seen = [json.loads(listener.recv(5)) for _ in range(3)]
-    with socket(client, f"/topics/loose?from={seen[-1]['id']}") as listener:
-        seen.append(json.loads(listener.recv(5)))
+        seen = [json.loads(listener.recv(LIMIT_SECONDS)) for _ in range(3)]
+    with web_socket(client, f"/topics/loose?from={seen[-1]['id']}") as listener:
+        seen.append(json.loads(listener.recv(LIMIT_SECONDS)))
         post(client, 4)
-        seen.append(json.loads(listener.recv(5)))
+        seen.append(json.loads(listener.recv(LIMIT_SECONDS)))
     assert [each["event"]["n"] for each in sorted(seen, key=lambda each: int(each["event"]["n"]))] == [0, 1, 2, 3, 4]
 
 
@@ -100,8 +94,8 @@ def test_changes_of_a_view_say_what_was_what_is_and_as_of_when(client: httpx.Cli
         with listening(client, "/views/sales/changes", **{"Last-Event-ID": "0=1"}) as listener:
             found = listener.records(2)
     else:
-        with socket(client, "/views/sales/changes?from=0=1") as listening_socket:
-            found = [json.loads(listening_socket.recv(5)) for _ in range(2)]
+        with web_socket(client, "/views/sales/changes?from=0=1") as listening_socket:
+            found = [json.loads(listening_socket.recv(LIMIT_SECONDS)) for _ in range(2)]
     assert [each["key"] for each in found] == [["1"], ["2"]]
     assert (found[0]["operation"], found[0]["before"], found[0]["after"]["hits"]) == ("insert", None, 9)
     assert found[0]["as_of"] == {"clock": "2026-01-01T12:00:00Z", "offsets": {"access": {"0": 1}}}
@@ -113,7 +107,7 @@ def test_a_view_without_a_changelog_says_what_to_add(steady_client: httpx.Client
         answer = steady_client.get("/views/total/changes", headers=headers)
         assert answer.status_code == 409
         assert 'changelog="total.changes"' in " ".join(answer.json()["error"]["details"])
-    with pytest.raises(websockets.InvalidStatus) as caught, socket(steady_client, "/views/total/changes"):
+    with pytest.raises(websockets.InvalidStatus) as caught, web_socket(steady_client, "/views/total/changes"):
         pass
     assert caught.value.response.status_code == 409
     assert b"total.changes" in (caught.value.response.body or b"")
@@ -123,22 +117,22 @@ def test_a_view_without_a_changelog_says_what_to_add(steady_client: httpx.Client
 def test_a_socket_that_cannot_begin_is_refused_with_a_status(
     steady_client: httpx.Client, path: str, status: int
 ) -> None:
-    with pytest.raises(websockets.InvalidStatus) as caught, socket(steady_client, path):
+    with pytest.raises(websockets.InvalidStatus) as caught, web_socket(steady_client, path):
         pass
     assert caught.value.response.status_code in (status, 404)
 
 
 def test_a_topic_that_is_deleted_ends_its_streams_with_the_reason(client: httpx.Client, site: Site) -> None:
     post(client, 1)
-    with listening(client, "/topics/loose") as listener, socket(client, "/topics/loose") as other:
+    with listening(client, "/topics/loose") as listener, web_socket(client, "/topics/loose") as other:
         listener.records(1)
-        other.recv(5)
+        other.recv(LIMIT_SECONDS)
         with site.log() as log:
             log.delete("loose")
         event = listener.next()
         assert event["event"] == "error"
         assert "deleted" in json.loads(event["data"])["error"]["message"]
-        assert "deleted" in json.loads(other.recv(5))["error"]["message"]
+        assert "deleted" in json.loads(other.recv(LIMIT_SECONDS))["error"]["message"]
         assert listener.next() == {}
 
 
@@ -151,19 +145,15 @@ def test_a_silent_topic_sends_signs_of_life(client: httpx.Client, monkeypatch: p
 
 def test_no_more_streams_than_allowed(site: Site) -> None:
     with site.limited(streams_max=2).serving() as client:
-        with listening(client, "/topics/loose"), socket(client, "/topics/loose"):
+        with listening(client, "/topics/loose"), web_socket(client, "/topics/loose"):
             answer = client.get("/topics/loose", headers=STREAM)
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
             assert client.get("/topics/loose?wait=1").status_code == 503
-            with pytest.raises(websockets.InvalidStatus) as caught, socket(client, "/topics/loose"):
+            with pytest.raises(websockets.InvalidStatus) as caught, web_socket(client, "/topics/loose"):
                 pass
             assert caught.value.response.status_code == 503
-        for _ in range(100):  # They count until the service has noticed that they are gone.
-            if client.get("/topics/loose?wait=0.1").status_code == 200:
-                break
-            time.sleep(0.05)
-        else:
-            pytest.fail("streams that are gone still count")
+        # They count until the service has noticed that they are gone.
+        eventually(lambda: client.get("/topics/loose?wait=0.1").status_code == 200)
 
 
 def test_all_listeners_that_are_allowed_may_come_back_at_once(site: Site) -> None:
@@ -171,45 +161,37 @@ def test_all_listeners_that_are_allowed_may_come_back_at_once(site: Site) -> Non
     with site.limited(streams_max=count).serving() as client, ExitStack() as stack:
         place = (client.base_url.host, int(client.base_url.port or 0))
         request = b"GET /topics/loose?from=latest HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
-        opened = [stack.enter_context(create_connection(place, 20)) for _ in range(count)]
+        opened = [stack.enter_context(create_connection(place, LIMIT_SECONDS)) for _ in range(count)]
         for each in opened:
             each.sendall(request)
         assert {each.recv(12) for each in opened} == {b"HTTP/1.1 200"}
 
 
-def test_a_service_that_stops_ends_streams_and_long_polls_at_once(site: Site) -> None:
-    ended: list[float] = []
+def test_a_service_that_stops_ends_streams_and_long_polls(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them ends by itself, and nothing cuts them off."""
+    monkeypatch.setattr(server, "STOP_SECONDS", 3600)
 
-    def listen(url: str) -> None:
-        with httpx.Client(base_url=url) as client, listening(client, "/topics/loose") as listener:
+    def listen(client: httpx.Client) -> None:
+        with listening(client, "/topics/loose") as listener:
             assert listener.next() == {}
-        ended.append(time.monotonic())
 
-    def poll(url: str) -> None:
-        assert httpx.get(f"{url}/topics/loose?wait=20", timeout=30).json()["records"] == []
-        ended.append(time.monotonic())
+    def poll(client: httpx.Client) -> None:
+        assert client.get("/topics/loose?wait=3600").json()["records"] == []
 
-    def hear(url: str) -> None:
-        with connect(url.replace("http", "ws", 1) + "/topics/loose") as listener:
+    def hear(client: httpx.Client) -> None:
+        with web_socket(client, "/topics/loose") as listener:
             with pytest.raises(websockets.ConnectionClosed) as caught:
-                listener.recv(30)
+                listener.recv(LIMIT_SECONDS)
             assert caught.value.rcvd is not None
             assert caught.value.rcvd.code in (1001, 1012)
-        ended.append(time.monotonic())
 
-    with serving(site.settings) as url:
-        waiting = [threading.Thread(target=each, args=[url]) for each in (listen, poll, hear)]
-        for each in waiting:
-            each.start()
-        for _ in range(200):
-            if re.search(r"^penstock_http_streams 3\.0$", httpx.get(f"{url}/metrics").text, re.MULTILINE):
-                break
-            time.sleep(0.1)
-        stopped = time.monotonic()
-    for each in waiting:
-        each.join()
-    assert len(ended) == 3
-    assert max(ended) - stopped < 5
+    with ThreadPoolExecutor() as threads, httpx.Client(timeout=LIMIT_SECONDS) as waiting:
+        with site.serving() as client:
+            waiting.base_url = client.base_url
+            ended = [threads.submit(each, waiting) for each in (listen, poll, hear)]
+            eventually(lambda: "\npenstock_http_streams 3.0\n" in client.get("/metrics").text)
+        for each in ended:
+            each.result()
 
 
 @pytest.mark.parametrize("kind", ["events", "socket"])
@@ -228,13 +210,12 @@ def test_a_token_that_is_removed_ends_the_streams_it_has_opened(site: Site, kind
             assert ending["event"] == "error"
             assert "no longer good" in ending["data"]
         else:
-            address = str(client.base_url).rstrip("/").replace("http", "ws", 1)
-            with connect(f"{address}/topics/loose", additional_headers=bearer) as opened:
+            with web_socket(client, "/topics/loose", additional_headers=bearer) as opened:
                 post(client, 1)
-                assert json.loads(opened.recv(10))["event"] == {"n": 1}
+                assert json.loads(opened.recv(LIMIT_SECONDS))["event"] == {"n": 1}
                 tokens.remove("reader")
                 post(client, 2)
-                assert "no longer good" in str(opened.recv(10))
+                assert "no longer good" in str(opened.recv(LIMIT_SECONDS))
 
 
 def test_a_topic_that_could_not_be_read_once_is_read_by_those_who_come_back(

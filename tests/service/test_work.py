@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import httpx
 import pytest
@@ -13,15 +12,16 @@ import sqlalchemy as sa
 from penstock.errors import RequestRefused
 from penstock.service.work import Work, limited
 from penstock.views.store import Store, open_store
+from tests.eventually import LIMIT_SECONDS
 from tests.service.site import Site
 
 FOR_EVER = {
     "sqlite": "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n",
-    "postgresql": "SELECT pg_sleep(60)",
+    "postgresql": "SELECT pg_sleep(3600)",
 }
 
 
-def test_what_takes_too_long_is_not_waited_for_and_its_thread_counts_until_it_ends() -> None:
+def test_work_that_takes_too_long_counts_until_it_ends() -> None:
     work, release = Work(1, 0.2, waiting=16), threading.Event()
 
     async def ask() -> None:
@@ -31,15 +31,14 @@ def test_what_takes_too_long_is_not_waited_for_and_its_thread_counts_until_it_en
         with pytest.raises(RequestRefused):
             await work.run(lambda: None)  # The only thread is still busy.
         release.set()
-        await asyncio.sleep(0.1)
-        assert await work.run(lambda: 7) == 7
+        assert await work.run(lambda: 7, seconds=3600) == 7
 
     asyncio.run(ask())
     work.close()
 
 
 def test_more_than_can_wait_is_told_to_come_back() -> None:
-    work, release = Work(1, 5, waiting=16), threading.Event()
+    work, release = Work(1, 3600, waiting=16), threading.Event()
 
     async def ask() -> None:
         waiting = [asyncio.create_task(work.run(release.wait)) for _ in range(1 + 16)]
@@ -54,13 +53,11 @@ def test_more_than_can_wait_is_told_to_come_back() -> None:
     work.close()
 
 
-def test_a_statement_without_end_is_broken_off_and_the_next_one_is_not(url: str) -> None:
+def test_an_endless_statement_is_interrupted_and_the_next_one_is_not(url: str) -> None:
     with open_store(url) as store:
-        began = time.monotonic()
         with pytest.raises(RequestRefused, match="the database found no answer"):
             run(store, FOR_EVER[url.partition(":")[0]], 0.3)
-        assert time.monotonic() - began < 5
-        assert run(store, "SELECT 1", 0.3) == 1
+        assert run(store, "SELECT 1", 3600) == 1
 
 
 def run(store: Store, statement: str, seconds: float) -> object:
@@ -71,9 +68,11 @@ def run(store: Store, statement: str, seconds: float) -> object:
 def test_a_slow_request_is_answered_with_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.log.folder_log import FolderLog
 
-    monkeypatch.setattr(FolderLog, "topics", lambda *given, **named: time.sleep(2))
+    release = threading.Event()
+    monkeypatch.setattr(FolderLog, "topics", lambda *given, **named: release.wait(LIMIT_SECONDS))
     with site.limited(request_timeout="300ms").serving() as client:
         answer = client.get("/topics")
+        release.set()
         assert isinstance(answer, httpx.Response)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert client.get("/health").status_code == 200

@@ -12,14 +12,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.conftest import ROOT
+from tests.eventually import eventually
 
-WITHIN_SECONDS = 240
+COMMAND_SECONDS = 480
+"""The limit for a whole command, with the start of a JVM and a connection to the cluster."""
 
 
 class Driver:
@@ -42,11 +43,8 @@ class Driver:
         self._process.stdin.flush()
 
     def finish(self) -> str:
-        """What the command printed, which must end well."""
-        deadline = time.monotonic() + WITHIN_SECONDS
-        while self.is_busy:
-            assert time.monotonic() < deadline, f"not done after {WITHIN_SECONDS} s; {self.said()}"
-            time.sleep(0.02)
+        """What the command printed, which must succeed."""
+        eventually(lambda: not self.is_busy, explain=self.said, seconds=COMMAND_SECONDS)
         ended = self._result.read_text() if self._result.exists() else "in the middle"
         assert ended == "0", f"it ended with {ended}; {self.said()}"
         return self.said()

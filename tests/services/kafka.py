@@ -10,7 +10,6 @@ import secrets
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,15 @@ from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives import serialization
 
 from penstock.java import require_java
-from tests.services.process import Service, free_ports
+from tests.eventually import LIMIT_SECONDS, eventually
+from tests.services.process import Service, port_of, reserve_port
 
 POM = Path(__file__).with_name("kafka.pom.xml")
 VERSION = re.findall("<version>(4[^<]+)</version>", POM.read_text())[0]
 JARS = Path(sys.prefix) / f"kafka-{VERSION}"
 """Where `make test-tools` puts the jars."""
 
-# A broker that nobody optimises for: small, and silent unless something is wrong.
+# A small broker, which prints nothing unless something is wrong.
 JAVA_OPTIONS = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true")
 LOGGING = """\
 status = error
@@ -40,14 +40,13 @@ appender.out.layout.pattern = %d{HH:mm:ss.SSS} %p %c: %m%n
 rootLogger.level = warn
 rootLogger.appenderRef.out.ref = out
 """
-STARTED_WITHIN_SECONDS = 90
 MECHANISM = "SCRAM-SHA-256"
 CLUSTER_ID = "penstock-for-its-tests"
 OTHER_ID = "another-for-its-tests1"
 OTHER_SETTINGS = {
-    # As brokers are by default.
+    # Kafka's default.
     "auto.create.topics.enable": "true",
-    # Who comes through the plain listener may do everything, others what nobody denied them.
+    # Clients of the plain listener may do everything, others what no rule denies them.
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
     "allow.everyone.if.no.acl.found": "true",
@@ -83,9 +82,9 @@ class KafkaCluster:
         self._jars = jars
         self._is_secured = secured
         self._running: dict[int, Service] = {}
-        ports = iter(free_ports(3 * brokers))
-        self._ports = {
-            name: {each: next(ports) for each in self.brokers} for name in ("PLAIN", "CONTROLLER", "SECURED")
+        # Brokers advertise their ports and keep them over a restart, so they are reserved as long as the cluster lives.
+        self._reserved = {
+            name: {each: reserve_port() for each in self.brokers} for name in ("PLAIN", "CONTROLLER", "SECURED")
         }
 
     @property
@@ -115,7 +114,7 @@ class KafkaCluster:
         }
 
     def start(self) -> None:
-        """Formats what is not formatted yet, starts all brokers and waits until every one of them answers."""
+        """Formats storage that is not formatted yet, starts all brokers and waits until each of them answers."""
         self._write_files()
         self._format()
         for broker in self.brokers:
@@ -124,53 +123,47 @@ class KafkaCluster:
             self._wait_for(broker)
 
     def stop(self) -> None:
-        """Ends all brokers at once. What they stored stays in the folder."""
-        for service in self._running.values():
-            service.kill()
-        self._running.clear()
+        """Kills all brokers. What they stored stays in the folder."""
+        for broker in [*self._running]:
+            self.kill(broker)
 
     def kill(self, broker: int) -> None:
-        """SIGKILL, without a moment to hand anything over."""
+        """SIGKILL, so that the broker hands nothing over."""
         self._running.pop(broker).kill()
 
-    def end(self, broker: int) -> None:
-        """An orderly end: the broker hands over what it leads first."""
-        self._running.pop(broker).end()
-
     def restart(self, broker: int) -> None:
-        """Starts a broker that was killed (one that runs ends first), and waits until it and its neighbours agree."""
-        if broker in self._running:
-            self.end(broker)
+        """Starts a broker that was killed, and waits until it and its neighbours know each other."""
         self._launch(broker)
         self._wait_for(broker)
 
     def _addresses(self, listener: str) -> str:
-        return ",".join(f"127.0.0.1:{port}" for port in self._ports[listener].values())
+        return ",".join(self._address(listener, broker) for broker in self.brokers)
+
+    def _address(self, listener: str, broker: int) -> str:
+        return f"127.0.0.1:{port_of(self._reserved[listener][broker])}"
 
     def _launch(self, broker: int) -> None:
         command = self._java("kafka.Kafka", str(self._properties(broker)))
         self._running[broker] = Service(f"Kafka broker {broker}", command, self._folder / f"broker-{broker}.log", {})
 
     def _wait_for(self, broker: int) -> None:
-        """Until the broker knows all brokers that run and the one that leads them, and they know it."""
+        """Waits until the broker knows all running brokers and their controller."""
         service = self._running[broker]
-        address = f"127.0.0.1:{self._ports['PLAIN'][broker]}"
+        address = self._address("PLAIN", broker)
         admin = AdminClient({"bootstrap.servers": address, "reconnect.backoff.max.ms": 200, "log_level": 0})
-        deadline = time.monotonic() + STARTED_WITHIN_SECONDS
-        while not self._is_joined(admin):
-            assert service.is_running, service.said()
-            assert time.monotonic() < deadline, f"not ready after {STARTED_WITHIN_SECONDS} s; {service.said()}"
+        eventually(lambda: self._is_joined(service, admin), explain=service.said)
 
-    def _is_joined(self, admin: AdminClient) -> bool:
+    def _is_joined(self, service: Service, admin: AdminClient) -> bool:
+        assert service.is_running, service.said()
         try:
-            known = admin.list_topics(timeout=1)
+            known = admin.list_topics(timeout=5)
         except KafkaException:
             return False
         return set(known.brokers) == set(self._running) and known.controller_id in known.brokers
 
     def _format(self) -> None:
-        """Gives each broker its storage; a folder that has one keeps it."""
-        arguments = ["format", "--ignore-formatted", "--cluster-id", self._cluster_id]
+        """Gives each broker its storage, unless it has one."""
+        arguments = ["format", "--cluster-id", self._cluster_id]
         if self._is_secured:
             arguments += ["--add-scram", f"{MECHANISM}=[name={self.username},password={self.password}]"]
         started = [
@@ -181,9 +174,10 @@ class KafkaCluster:
                 text=True,
             )
             for broker in self.brokers
+            if not (self._folder / f"broker-{broker}" / "meta.properties").exists()
         ]
         for process in started:
-            said, _ = process.communicate(timeout=STARTED_WITHIN_SECONDS)
+            said, _ = process.communicate(timeout=LIMIT_SECONDS)
             assert process.returncode == 0, said
 
     def _java(self, main: str, *arguments: str) -> list[str]:
@@ -208,7 +202,7 @@ class KafkaCluster:
             "node.id": str(broker),
             "log.dirs": str(self._folder / f"broker-{broker}"),
             "controller.quorum.voters": ",".join(
-                f"{each}@127.0.0.1:{self._ports['CONTROLLER'][each]}" for each in self.brokers
+                f"{each}@{self._address('CONTROLLER', each)}" for each in self.brokers
             ),
             **self._listeners(broker),
             **(self._security() if self._is_secured else {}),
@@ -219,9 +213,9 @@ class KafkaCluster:
             "min.insync.replicas": str(min(count, 2)),
             "transaction.state.log.min.isr": str(min(count, 2)),
             "share.coordinator.state.topic.min.isr": str(min(count, 2)),
-            # A topic that nobody made is a mistake of the test.
+            # To use a topic that was not created is a mistake of the test.
             "auto.create.topics.enable": "false",
-            # Fewer pieces of the brokers' own topics, and no waiting for members or brokers that do not come.
+            # Fewer partitions of the brokers' own topics, and less waiting for members and brokers that are gone.
             "offsets.topic.num.partitions": "4",
             "transaction.state.log.num.partitions": "4",
             "group.initial.rebalance.delay.ms": "0",
@@ -234,7 +228,7 @@ class KafkaCluster:
         protocols = {"PLAIN": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"} | (
             {"SECURED": "SASL_SSL"} if self._is_secured else {}
         )
-        addresses = {name: f"{name}://127.0.0.1:{self._ports[name][broker]}" for name in protocols}
+        addresses = {name: f"{name}://{self._address(name, broker)}" for name in protocols}
         return {
             "listeners": ",".join(addresses.values()),
             "advertised.listeners": ",".join(address for name, address in addresses.items() if name != "CONTROLLER"),
@@ -279,14 +273,14 @@ def kafka3() -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="session")
 def other_kafka() -> Iterator[KafkaCluster]:
-    """Another cluster of one broker, whose secured listener knows rights, and which makes what is written to."""
+    """Another cluster of one broker. Its secured listener checks permissions, and it creates topics on demand."""
     yield from running(brokers=1, secured=True, cluster_id=OTHER_ID, settings=OTHER_SETTINGS)
 
 
 def running(*, brokers: int, **options: Any) -> Iterator[KafkaCluster]:
     """A cluster in a temporary folder, up to the end of the iteration."""
     if not JARS.is_dir():
-        pytest.skip(f"no Kafka {VERSION} here: make test-tools gets it, with mvn and Maven Central (apt install maven)")
+        pytest.skip(f"Kafka {VERSION} is not installed: run `make test-tools`, which needs mvn (apt install maven)")
     with tempfile.TemporaryDirectory(prefix="penstock-kafka-") as folder:
         cluster = KafkaCluster(Path(folder), brokers=brokers, **options)
         try:

@@ -1,4 +1,4 @@
-"""Listening on loopback, as somebody on the way between two machines would: needs root, or CAP_NET_RAW."""
+"""Captures packets on loopback, as an eavesdropper between two machines would: needs root, or CAP_NET_RAW."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.services.process import PORTS, _is_free
+from tests.services.process import port_of, reserve_port
 
 _EVERY_PROTOCOL = 3
 _SO_ATTACH_FILTER, _SO_RCVBUFFORCE, _SOL_PACKET, _PACKET_STATISTICS = 26, 33, 263, 6
@@ -72,12 +72,21 @@ def listening(ports: range) -> Iterator[Heard]:
         heard.stop()
 
 
-def free_range(count: int) -> range:
-    """So many ports in a row that nothing listens on."""
-    for start in range(PORTS.start, PORTS.stop - count, count):
-        if all(map(_is_free, range(start, start + count))):
-            return range(start, start + count)
-    raise AssertionError(f"no {count} free ports in a row from {PORTS.start} to {PORTS.stop}")
+@contextmanager
+def reserved_range(count: int) -> Iterator[range]:
+    """So many ports in a row, reserved for servers that this process starts."""
+    reserved: list[socket.socket] = []
+    while len(reserved) < count:
+        try:
+            reserved.append(reserve_port(port_of(reserved[-1]) + 1 if reserved else 0))
+        except (OSError, OverflowError):  # This one is taken: begin elsewhere.
+            while reserved:
+                reserved.pop().close()
+    try:
+        yield range(port_of(reserved[0]), port_of(reserved[-1]) + 1)
+    finally:
+        for each in reserved:
+            each.close()
 
 
 def _filter(ports: range) -> list[tuple[int, int, int, int]]:

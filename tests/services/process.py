@@ -11,15 +11,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-# Ports from here up are also given to connections that ask for none, and a server that restarts could lose its own.
-PORTS = range(20_000, 32_000)
-
-# It reads from a pipe that only the starting process holds open: the end of that, in whatever way, is the end of input.
+# It reads from a pipe that only the starting process holds open, and so sees the end of input when that process ends.
 WATCHDOG = "import os, signal, sys; sys.stdin.buffer.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
 
 
 class Service:
-    """One server process and all that it starts itself; what they print goes to a file."""
+    """A server process and all that it starts itself; what they print goes to a file."""
 
     def __init__(self, name: str, command: Sequence[str], output: Path, environment: Mapping[str, str]) -> None:
         self.name = name
@@ -54,20 +51,13 @@ class Service:
         return self._process.poll()
 
     def kill(self) -> None:
-        """SIGKILL for the process and all that it started, as a machine dies that loses its power."""
-        # First the watchdog: the number of a group that is gone may come to mean another one.
+        """SIGKILL for the process and all that it started, as when a machine loses power."""
+        # The watchdog goes first: later it might kill another group that was given the same number.
         self._watchdog.kill()
         self._watchdog.communicate()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-
-    def end(self, timeout_seconds: float = 30) -> None:
-        """Asks the process to end, and kills what has not ended by then."""
-        self._process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout_seconds)
-        self.kill()
 
     def said(self) -> str:
         """The end of what was printed, for a message."""
@@ -76,24 +66,22 @@ class Service:
         )
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nothing listens on, and that nothing is given by chance."""
-    found: list[int] = []
-    # Test processes start their servers side by side: each looks from another place on.
-    start = int.from_bytes(os.urandom(4)) % len(PORTS)
-    for step in range(len(PORTS)):
-        port = PORTS[(start + step) % len(PORTS)]
-        if _is_free(port):
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise AssertionError(f"fewer than {count} free ports from {PORTS.start} to {PORTS.stop}")
+def reserve_port(port: int = 0) -> socket.socket:
+    """Reserves a port of loopback, by default one the kernel chooses, until the returned socket is closed.
+
+    The socket is bound but does not listen: connections are refused, and the kernel gives the port to nobody else. A
+    server that binds it with SO_REUSEADDR, as all Java servers do, gets it, and gets it again after a restart.
+    """
+    reserved = socket.socket()
+    try:
+        reserved.bind(("127.0.0.1", port))  # Without SO_REUSEADDR, so it cannot share the port of another process.
+    except OSError:
+        reserved.close()
+        raise
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return reserved
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+def port_of(reserved: socket.socket) -> int:
+    """The port a socket is bound to."""
+    return int(reserved.getsockname()[1])

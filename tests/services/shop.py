@@ -7,7 +7,6 @@ once more, in plain Python. Tasks stop at a gate for as long as somebody keeps i
 from __future__ import annotations
 
 import shutil
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,9 +21,9 @@ import pyarrow as pa
 from penstock.log.log import Log
 from penstock.log.partition import ARRIVED
 from tests.conftest import SHORT_LIVED
-from tests.services.driver import Driver
+from tests.eventually import eventually
+from tests.services.driver import COMMAND_SECONDS, Driver
 
-WITHIN_SECONDS = 180
 EVENTS = 3_000
 STEPS = 4
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -203,13 +202,12 @@ class Shop:
         gate.mkdir()
         try:
             self.driver.begin(self.folder, *command)
-            deadline = time.monotonic() + WITHIN_SECONDS
-            while not (waiting := sorted(each.name for each in gate.iterdir())):
+
+            def find() -> list[str]:
                 assert self.driver.is_busy, f"it has ended without meeting the gate: {self.driver.said()}"
-                assert time.monotonic() < deadline, "no task came to the gate"
-                time.sleep(0.02)
-            assert self.driver.is_busy, f"it has ended in the middle: {self.driver.said()}"
-            yield waiting[0]
+                return sorted(each.name for each in gate.iterdir())
+
+            yield eventually(find, explain=self.driver.said, seconds=COMMAND_SECONDS)[0]
         finally:
             _open(gate)
         if not self.driver.is_gone:

@@ -6,22 +6,20 @@ It comes with pyspark: nothing else has to be installed.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 
 from penstock.java import require_java
-from tests.services.process import Service, free_ports
+from tests.eventually import LIMIT_SECONDS, eventually
+from tests.services.process import Service
 
-HOME = Path(pyspark.__file__).parent
-STARTED_WITHIN_SECONDS = 90
 CORES = 1
 MEMORY = "1g"
 
@@ -36,14 +34,11 @@ class SparkCluster:
         self.secret = secrets.token_hex(16)
         self.workers = range(1, workers + 1)
         self._folder = folder
-        self._port, self._page = free_ports(2)
+        self.master = ""
+        """What `spark.master` is set to; known once the cluster has started."""
+        self._page_port = 0
         self._master: Service | None = None
         self._running: dict[int, Service] = {}
-
-    @property
-    def master(self) -> str:
-        """What `spark.master` is set to."""
-        return f"spark://127.0.0.1:{self._port}"
 
     def settings(self) -> dict[str, str]:
         """What Penstock is told of this cluster, by the names of the environment."""
@@ -56,9 +51,12 @@ class SparkCluster:
         configuration.touch(mode=0o600)
         configuration.write_text(
             f"spark.authenticate true\nspark.authenticate.secret {self.secret}\nspark.network.crypto.enabled true\n"
+            "spark.master.rest.enabled false\n"  # It would listen on a fixed port.
         )
-        ports = ["--port", str(self._port), "--webui-port", str(self._page)]
+        ports = ["--port", "0", "--webui-port", "0"]
         self._master = self._launch("master", "org.apache.spark.deploy.master.Master", *ports)
+        self.master = f"spark://127.0.0.1:{self._port_of('sparkMaster')}"
+        self._page_port = self._port_of("MasterUI")
         for worker in self.workers:
             self._launch_worker(worker)
         self._wait_for_workers()
@@ -76,14 +74,15 @@ class SparkCluster:
 
     def restart(self, worker: int) -> None:
         """Starts a worker that was killed, and waits until the master knows it."""
+        self._wait_for_workers()  # Until the master knows that it was killed.
         self._launch_worker(worker)
         self._wait_for_workers()
 
     def state(self) -> dict[str, Any]:
-        """What the master knows of the cluster, as it tells it on its own page."""
+        """What the master knows of the cluster, as its own page shows it."""
         # Never through a proxy: it is this machine.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://127.0.0.1:{self._page}/json/", timeout=10) as answer:
+        with opener.open(f"http://127.0.0.1:{self._page_port}/json/", timeout=LIMIT_SECONDS) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 
@@ -93,34 +92,45 @@ class SparkCluster:
         self._running[worker] = self._launch(name, "org.apache.spark.deploy.worker.Worker", *size, self.master)
 
     def _launch(self, name: str, main: str, *arguments: str) -> Service:
+        import pyspark  # Not above: quick tests import this module too.
+
+        home = Path(pyspark.__file__).parent
         # Nothing of this process's Python may reach the executors: what they need, they must be sent.
         environment = {
-            "SPARK_HOME": str(HOME),
+            "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
             "PYTHONPATH": "",
         }
         properties = ["--properties-file", str(self._folder / "daemons.conf")]
-        command = [str(HOME / "bin" / "spark-class"), main, "--host", "127.0.0.1", *properties, *arguments]
+        command = [str(home / "bin" / "spark-class"), main, "--host", "127.0.0.1", *properties, *arguments]
         return Service(f"Spark {name}", command, self._folder / f"{name}.log", environment)
 
-    def _wait_for_workers(self) -> None:
-        deadline = time.monotonic() + STARTED_WITHIN_SECONDS
-        while self._alive() != len(self._running):
-            for service in (self._master, *self._running.values()):
-                assert service is not None
-                assert service.is_running, service.said()
-                assert time.monotonic() < deadline, f"not ready after {STARTED_WITHIN_SECONDS} s; {service.said()}"
-            time.sleep(0.1)
+    def _port_of(self, service: str) -> int:
+        """The port that the master says one of its services listens on."""
+        master = self._master
+        assert master is not None
 
-    def _alive(self) -> int:
-        try:
-            state = self.state()
-        except OSError:
-            return -1
-        # One that was killed stays listed, as dead.
-        return sum(worker["state"] == "ALIVE" for worker in state["workers"])
+        def find() -> list[str]:
+            assert master.is_running, master.said()
+            return re.findall(rf"started service '{service}' on port (\d+)", master.output.read_text(errors="replace"))
+
+        return int(eventually(find, explain=master.said)[0])
+
+    def _wait_for_workers(self) -> None:
+        def are_alive() -> bool:
+            for service in self._running.values():
+                assert service.is_running, service.said()
+            try:
+                workers = self.state()["workers"]
+            except OSError:  # Its page answers a moment after it listens.
+                return False
+            # A killed worker stays listed, as dead.
+            return len([each for each in workers if each["state"] == "ALIVE"]) == len(self._running)
+
+        assert self._master is not None
+        eventually(are_alive, explain=self._master.said)
 
 
 @pytest.fixture(scope="session")

@@ -18,14 +18,15 @@ from penstock.log.log import Log
 from penstock.modes.topics import make_topics
 from penstock.pipeline.loading import load_pipeline
 from penstock.spark.read import SMALL_BYTES, SMALL_ROWS
+from tests.eventually import LIMIT_SECONDS
 from tests.kafka.foreign import committed
-from tests.postgresql import Server
+from tests.postgresql import OwnServer
 from tests.services.driver import Driver
 from tests.services.kafka import KafkaCluster
-from tests.services.shop import QUERIES, WITHIN_SECONDS, Shop, expected, fill, folded
+from tests.services.shop import QUERIES, Shop, expected, fill, folded
 from tests.services.spark_cluster import SparkCluster
 
-pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.services, pytest.mark.spark]
 OpenShop = Callable[[str], Shop]
 
 
@@ -42,10 +43,10 @@ def driver(folder: Path, spark_cluster: SparkCluster) -> Iterator[Driver]:
 
 
 @pytest.fixture(scope="module")
-def before(folder: Path, driver: Driver, postgresql: Server, spark_cluster: SparkCluster) -> Shop:
+def before(folder: Path, driver: Driver, own_postgresql: OwnServer, spark_cluster: SparkCluster) -> Shop:
     """The shop before it was moved: its history is in a folder."""
     log_url = f"dir:{folder / 'log'}"
-    shop = Shop(folder / "before", driver, log_url, postgresql.new_database(), spark_cluster.master)
+    shop = Shop(folder / "before", driver, log_url, own_postgresql.new_database(), spark_cluster.master)
     with FolderLog(folder / "log", background=False) as log:
         make_topics(load_pipeline(str(shop.folder / "app.py")), log)
         fill(log)
@@ -56,7 +57,7 @@ def before(folder: Path, driver: Driver, postgresql: Server, spark_cluster: Spar
 
 
 @pytest.fixture(scope="module")
-def open_shop(before: Shop, kafka3: KafkaCluster, postgresql: Server) -> OpenShop:
+def open_shop(before: Shop, kafka3: KafkaCluster, own_postgresql: OwnServer) -> OpenShop:
     """Opens the shop with the same history on three brokers; nothing is computed yet."""
     kafka_url = f"kafka://{kafka3.bootstrap}"
     before.do("move-log", before.log_url, kafka_url)
@@ -66,7 +67,7 @@ def open_shop(before: Shop, kafka3: KafkaCluster, postgresql: Server) -> OpenSho
             before,
             folder=before.folder.with_name(name),
             log_url=kafka_url,
-            views_url=postgresql.new_database(),
+            views_url=own_postgresql.new_database(),
             changelog=f"{name}.changes",
         )
 
@@ -90,6 +91,7 @@ def test_the_same_history_gives_the_same_views_in_a_folder_and_moved_to_kafka(
     assert moved.rows() == before.rows()
 
 
+@pytest.mark.long
 def test_a_broker_killed_in_the_middle_changes_no_answer(open_shop: OpenShop, kafka3: KafkaCluster) -> None:
     shop = open_shop("broker")
     with shop.halted_between_steps():
@@ -100,6 +102,7 @@ def test_a_broker_killed_in_the_middle_changes_no_answer(open_shop: OpenShop, ka
     check(shop, kafka3)
 
 
+@pytest.mark.long
 def test_a_worker_killed_in_the_middle_of_a_stage_changes_no_answer(
     open_shop: OpenShop, kafka3: KafkaCluster, spark_cluster: SparkCluster
 ) -> None:
@@ -111,15 +114,17 @@ def test_a_worker_killed_in_the_middle_of_a_stage_changes_no_answer(
     check(shop, kafka3)
 
 
+@pytest.mark.long
 def test_a_database_restarted_in_the_middle_changes_no_answer(
-    open_shop: OpenShop, kafka3: KafkaCluster, postgresql: Server
+    open_shop: OpenShop, kafka3: KafkaCluster, own_postgresql: OwnServer
 ) -> None:
     shop = open_shop("database")
     with shop.halted_between_steps():
-        postgresql.control("-m", "immediate", "-w", "restart")
+        own_postgresql.restart()
     check(shop, kafka3)
 
 
+@pytest.mark.long
 def test_a_driver_killed_and_run_again_changes_no_answer(
     open_shop: OpenShop, kafka3: KafkaCluster, driver: Driver
 ) -> None:
@@ -172,13 +177,14 @@ def fill_with_scans(log: Log, count: int) -> None:
         topic.append(pa.table({"number": numbers}))
 
 
-def test_a_large_tail_is_read_by_the_executors(before: Shop, postgresql: Server, folder: Path) -> None:
+@pytest.mark.long
+def test_a_large_tail_is_read_by_the_executors(before: Shop, own_postgresql: OwnServer, folder: Path) -> None:
     """Nothing is sealed: what is too much for the driver to hand over, tasks read from the open files."""
     shop = replace(
         before,
         folder=folder / "tail",
         log_url=f"dir:{folder / 'tail-log'}",
-        views_url=postgresql.new_database(),
+        views_url=own_postgresql.new_database(),
         app=SCANS,
     )
     count = SMALL_ROWS + 1_000
@@ -188,15 +194,21 @@ def test_a_large_tail_is_read_by_the_executors(before: Shop, postgresql: Server,
     assert shop.query("SELECT shelf, scans, sum FROM shelves ORDER BY shelf") == scanned(count)
 
 
+@pytest.mark.long
 def test_a_broker_killed_while_executors_read_from_it_changes_no_answer(
-    before: Shop, kafka3: KafkaCluster, postgresql: Server, folder: Path
+    before: Shop, kafka3: KafkaCluster, own_postgresql: OwnServer, folder: Path
 ) -> None:
     log_url = f"kafka://{kafka3.bootstrap}"
     count = SMALL_BYTES // RECORD_BYTES + 1_000
     with KafkaLog(log_url) as log:
         fill_with_scans(log, count)
     shop = replace(
-        before, folder=folder / "scans", log_url=log_url, views_url=postgresql.new_database(), app=SCANS, gate_at=50_000
+        before,
+        folder=folder / "scans",
+        log_url=log_url,
+        views_url=own_postgresql.new_database(),
+        app=SCANS,
+        gate_at=50_000,
     )
     with shop.halted(*BATCH):
         broker = leader_of(kafka3, "scans")
@@ -206,6 +218,7 @@ def test_a_broker_killed_while_executors_read_from_it_changes_no_answer(
     assert shop.query("SELECT shelf, scans, sum FROM shelves ORDER BY shelf") == scanned(count)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["a folder", "Kafka"])
 def test_verify_agrees_on_the_cluster(before: Shop, open_shop: OpenShop, place: str) -> None:
     shop = before if place == "a folder" else open_shop("verified")
@@ -218,5 +231,5 @@ def test_verify_agrees_on_the_cluster(before: Shop, open_shop: OpenShop, place: 
 
 def leader_of(cluster: KafkaCluster, topic: str) -> int:
     """The broker that leads the last partition."""
-    known = AdminClient(cluster.client()).list_topics(topic, timeout=WITHIN_SECONDS).topics[topic].partitions
+    known = AdminClient(cluster.client()).list_topics(topic, timeout=LIMIT_SECONDS).topics[topic].partitions
     return int(known[max(known)].leader)

@@ -1,4 +1,4 @@
-"""What is said within a Spark cluster, listened to: nobody on the way reads the data, or the secret."""
+"""Traffic within a Spark cluster, captured: an eavesdropper reads neither the data nor the secret."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from penstock.modes.topics import make_topics
 from penstock.pipeline.loading import load_pipeline
 from penstock.views.store import open_store
 from tests.services.driver import Driver
-from tests.services.listening import free_range, listening
+from tests.services.listening import listening, reserved_range
 from tests.services.shop import settings
 from tests.services.spark_cluster import SparkCluster
 
 pytestmark = [
     pytest.mark.services,
     pytest.mark.spark,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root may listen to what others say"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may capture packets: run as root"),
 ]
 NOTES = 300
 EXECUTORS = 16
-"""So many ports above its own an executor tries where its own is taken."""
+"""How many ports above its own an executor tries if that is taken."""
 APP = """
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
@@ -72,13 +72,12 @@ def run(folder: Path, cluster: SparkCluster, marker: str, ports: range, **conf: 
 
 
 @pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "encrypted"])
-def test_data_and_secret_can_be_read_on_the_way_only_where_encryption_was_turned_off(
+def test_only_encryption_hides_data_and_secret_on_the_wire(
     tmp_path: Path, spark_cluster: SparkCluster, is_encrypted: bool
 ) -> None:
     marker = f"a-marker-{os.urandom(8).hex()}"
-    ports = free_range(3 + EXECUTORS)
     conf = {} if is_encrypted else {"spark.network.crypto.enabled": "false"}
-    with listening(ports) as heard:
+    with reserved_range(3 + EXECUTORS) as ports, listening(ports) as heard:
         run(tmp_path, spark_cluster, marker, ports, **conf)
     assert heard.size > 100_000
     assert heard.has(marker) == (not is_encrypted)

@@ -1,10 +1,9 @@
-"""The brokers that other tests rely on: they store, survive what is done to them, and let in only whom they should."""
+"""The brokers that other tests rely on: they keep records, survive kills and let in only the clients they should."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.conftest import ROOT
-from tests.services.kafka import JARS, KafkaCluster
+from tests.eventually import LIMIT_SECONDS, eventually
+from tests.services.kafka import KafkaCluster
 
 pytestmark = pytest.mark.services
-WITHIN_SECONDS = 60
 
 
 def create(cluster: KafkaCluster, topic: str) -> None:
     admin = AdminClient(cluster.client())
-    admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result(WITHIN_SECONDS)
+    admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result(LIMIT_SECONDS)
 
 
 def produce(client: dict[str, Any], topic: str, *values: bytes) -> None:
@@ -30,18 +29,21 @@ def produce(client: dict[str, Any], topic: str, *values: bytes) -> None:
     producer = Producer({**client, "enable.idempotence": True})
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error) if error else None)
-    assert producer.flush(WITHIN_SECONDS) == 0
+    assert producer.flush(LIMIT_SECONDS) == 0
     assert failed == []
 
 
 def stored(client: dict[str, Any], topic: str, count: int) -> list[bytes | None]:
-    """The first `count` values of the topic, or fewer where they do not come."""
+    """The first `count` values of the topic."""
     consumer = Consumer({**client, "group.id": "reader", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[Message] = []
-    deadline = time.monotonic() + WITHIN_SECONDS
-    while len(found) < count and time.monotonic() < deadline:
-        found += [message for message in consumer.consume(count - len(found), timeout=1) if not message.error()]
+
+    def are_all_there() -> bool:
+        found.extend(each for each in consumer.consume(count - len(found), timeout=1) if not each.error())
+        return len(found) == count
+
+    eventually(are_all_there, explain=lambda: f"found {found}")
     consumer.close()
     return [message.value() for message in found]
 
@@ -55,7 +57,7 @@ def test_a_killed_broker_has_its_records_when_it_is_back(kafka: KafkaCluster) ->
     assert stored(kafka.client(), "killed", 3) == [b"one", b"two", b"three"]
 
 
-def test_secured_listener_serves_whom_it_knows(kafka: KafkaCluster) -> None:
+def test_secured_listener_serves_a_known_user(kafka: KafkaCluster) -> None:
     create(kafka, "secured")
     produce(kafka.secured_client(), "secured", b"one")
     assert stored(kafka.secured_client(), "secured", 1) == [b"one"]
@@ -70,14 +72,16 @@ def test_secured_listener_serves_whom_it_knows(kafka: KafkaCluster) -> None:
     ],
     ids=["wrong password", "unknown authority", "no TLS"],
 )
-def test_secured_listener_refuses_everybody_else(kafka: KafkaCluster, change: dict[str, str], refused: int) -> None:
+def test_secured_listener_refuses_other_clients(kafka: KafkaCluster, change: dict[str, str], refused: int) -> None:
     errors: list[KafkaError] = []
     changed: dict[str, Any] = {**kafka.secured_client(), **change, "error_cb": errors.append, "log_level": 0}
     admin = AdminClient(changed)
-    deadline = time.monotonic() + WITHIN_SECONDS
-    while refused not in [error.code() for error in errors] and time.monotonic() < deadline:
+
+    def is_refused() -> bool:
         admin.poll(0.1)
-    assert refused in [error.code() for error in errors], errors
+        return refused in [error.code() for error in errors]
+
+    eventually(is_refused, explain=lambda: f"errors: {errors}")
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=2)
 
@@ -95,19 +99,21 @@ def test_two_of_three_brokers_go_on_and_the_third_catches_up(kafka3: KafkaCluste
     kafka3.restart(other)
 
 
-def test_brokers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
-    if not JARS.is_dir():
-        pytest.skip("no Kafka here: make test-tools")
+def test_services_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     code = (
-        "import os, pathlib, sys; from tests.services.kafka import KafkaCluster\n"
-        "cluster = KafkaCluster(pathlib.Path(sys.argv[1])); cluster.start()\n"
-        "print(cluster._running[1].pid, flush=True); os.kill(os.getpid(), 9)"
+        "import os, pathlib, sys; from tests.services.process import Service\n"
+        "service = Service('sleep', ['sleep', 'infinity'], pathlib.Path(sys.argv[1]), {})\n"
+        "print(service.pid, flush=True); os.kill(os.getpid(), 9)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, check=False)
+    command = [sys.executable, "-c", code, str(tmp_path / "output")]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=False)
     assert done.returncode == -9
     status = Path(f"/proc/{int(done.stdout)}/stat")
-    deadline = time.monotonic() + WITHIN_SECONDS
-    # Where nobody waits for orphans a dead one stays listed, as a zombie.
-    while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
-        assert time.monotonic() < deadline, "the broker still runs"
-        time.sleep(0.1)
+
+    def has_ended() -> bool:
+        try:
+            return status.read_text().rpartition(")")[2].split()[0] == "Z"  # An orphan that nothing reaps.
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    eventually(has_ended, explain=lambda: "it still runs")

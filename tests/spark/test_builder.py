@@ -18,6 +18,7 @@ import pytest
 from penstock.errors import JavaMissing
 from penstock.settings import SparkSettings
 from penstock.spark.builder import configuration, session
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,12 +67,15 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm_behind() -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    while not any(each.partition("\0")[0].endswith("java") and "SparkSubmit" in each for each in _children(process)):
+
+    def is_starting() -> bool:
         assert process.poll() is None
-        time.sleep(0.01)
-    time.sleep(0.3)  # Java runs, and has not said yet where it listens.
+        return any(each.partition("\0")[0].endswith("java") and "SparkSubmit" in each for each in _children(process))
+
+    eventually(is_starting)
+    time.sleep(0.3)  # Java runs, but has not reported its port yet.
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)  # The JVM has its standard output too: it ends with both.
+    _, said = process.communicate()  # Ends only once the JVM, which shares its output, has ended too.
     assert "KeyboardInterrupt" in said
 
 
@@ -163,7 +167,7 @@ for number in os.listdir(f"/proc/{jvm}/fd"):
 """
     (tmp_path / "here").mkdir()
     answer = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path / "here", capture_output=True, text=True, check=False, timeout=100
+        [sys.executable, "-c", script], cwd=tmp_path / "here", capture_output=True, text=True, check=False
     )
     assert (answer.returncode, answer.stderr) == (0, "")
     # 127.0.0.1 as the kernel writes it, for IPv4 and for IPv4 inside IPv6.
@@ -180,7 +184,6 @@ def test_without_java_nothing_is_started() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
     )
     assert answer.returncode == 1
     assert answer.stderr.splitlines()[-1].startswith(f"penstock.errors.{JavaMissing.__name__}: Spark needs Java 17")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -28,14 +26,13 @@ from penstock.settings import LogSettings, Settings, SparkSettings
 from penstock.spark.builder import configuration
 from penstock.spark.cluster import check_cluster, check_log, is_on_this_machine
 from penstock.views.store import open_store
-from tests.conftest import SHORT_LIVED
-from tests.services.process import free_ports
+from tests.eventually import eventually
+from tests.services.driver import COMMAND_SECONDS, Driver
+from tests.services.process import port_of, reserve_port
+from tests.services.shop import settings
 from tests.services.spark_cluster import SparkCluster
 
-JAVA_OPTIONS = SHORT_LIVED["spark.driver.defaultJavaOptions"]
-SPARK_CONF = json.dumps({f"spark.{side}.defaultJavaOptions": JAVA_OPTIONS for side in ("driver", "executor")})
 FAR = "spark://cluster.example.org:7077"
-WITHIN_SECONDS = 300
 EVENTS = 1_500
 
 APP = """
@@ -112,39 +109,9 @@ class Shop:
             # Not deleted: the tasks of a driver that was killed go on for a moment, and show it.
             folder.rename(self.folder / f"signs seen {time.monotonic_ns()}")
 
-    def environment(self, database: str, cluster: SparkCluster | None = None) -> dict[str, str]:
-        return {
-            **{name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"},
-            **(cluster.settings() if cluster else {"PENSTOCK_SPARK_MASTER": "local[2]"}),
-            "PENSTOCK_LOG_URL": f"dir:{self.folder / 'log'}",
-            "PENSTOCK_LOG_SHARED": "true",
-            "PENSTOCK_SPARK_CONF": SPARK_CONF.replace('": "', '" = "'),
-            "PENSTOCK_VIEWS_URL": f"sqlite:{self.folder / database}.db",
-        }
-
-    @contextmanager
-    def running(self, *flags: str, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-        """`penstock run app.py` in a process group of its own, which is gone afterwards."""
-        started = subprocess.Popen(
-            [sys.executable, "-m", "penstock.cli", "run", "app.py", "--json", *flags],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            yield started
-        finally:
-            if started.poll() is None:
-                os.killpg(started.pid, signal.SIGKILL)
-            started.wait()
-
-    def run(self, *flags: str, environment: dict[str, str]) -> None:
-        with self.running(*flags, environment=environment) as started:
-            said, _ = started.communicate(timeout=WITHIN_SECONDS)
-            assert started.returncode == 0, said
+    def command(self, database: str, *flags: str) -> tuple[str, ...]:
+        """Runs the pipeline, with its views in this database."""
+        return ("run", "app.py", "--views", f"sqlite:{self.folder / database}.db", "--json", *flags)
 
     def rows(self, database: str) -> Rows:
         return rows_of(self.folder / f"{database}.db")
@@ -158,7 +125,7 @@ def rows_of(database: Path) -> Rows:
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+def shop(tmp_path_factory: pytest.TempPathFactory, spark_cluster: SparkCluster) -> Shop:
     folder = tmp_path_factory.mktemp("shop")
     for name, text in {"app.py": APP, **BESIDE}.items():
         (folder / name).write_text(text)
@@ -168,11 +135,22 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
         topic.append(clicks(0, topic.schema))
         topic.seal(active=True)
         topic.append(clicks(1, topic.schema))
-    alone = Shop(folder, {})
-    alone.run("--mode", "batch", environment=alone.environment("local"))
-    expected = alone.rows("local")
+    (folder / "penstock.toml").write_text(settings(f"dir:{folder / 'log'}", "sqlite:views.db", spark_cluster.master))
+    here = Shop(folder, {})
+    environment = {**os.environ, "PENSTOCK_SPARK_MASTER": "local[2]"}
+    words = [sys.executable, "-m", "penstock.cli", *here.command("local", "--mode", "batch")]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = here.rows("local")
     assert sum(row[1] for row in expected["takings"]) == 2 * EVENTS
     return Shop(folder, expected)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory, spark_cluster: SparkCluster) -> Iterator[Driver]:
+    made = Driver(tmp_path_factory.mktemp("driver"), spark_cluster.secret)
+    yield made
+    made.kill()
 
 
 def clicks(half: int, schema: pa.Schema) -> pa.Table:
@@ -184,52 +162,51 @@ def clicks(half: int, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def wait_for_a_sign(started: subprocess.Popen[str], signs: Path) -> str:
+def worker_at_work(driver: Driver, signs: Path) -> str:
     """The name of a worker on which a task of the running pipeline is at work now."""
-    deadline = time.monotonic() + WITHIN_SECONDS
-    while not (found := sorted(path.name for path in signs.iterdir())):
-        assert started.poll() is None, started.communicate()[0]
-        assert time.monotonic() < deadline, "no task has begun"
-        time.sleep(0.05)
-    return found[0]
+
+    def find() -> list[str]:
+        assert driver.is_busy, driver.said()
+        return sorted(path.name for path in signs.iterdir())
+
+    return eventually(find, explain=driver.said, seconds=COMMAND_SECONDS)[0]
 
 
 @pytest.mark.services
 @pytest.mark.spark
 @pytest.mark.parametrize("flags", [("--mode", "batch"), ("--once", "--max-rows", "1000")], ids=["batch", "stream"])
-def test_the_same_file_gives_the_same_rows(shop: Shop, spark_cluster: SparkCluster, flags: tuple[str, ...]) -> None:
+def test_the_same_file_gives_the_same_rows(shop: Shop, driver: Driver, flags: tuple[str, ...]) -> None:
     database = flags[0].strip("-")
-    shop.run(*flags, environment=shop.environment(database, spark_cluster))
+    driver.do(shop.folder, *shop.command(database, *flags))
     assert shop.rows(database) == shop.expected
 
 
 @pytest.mark.services
 @pytest.mark.spark
-def test_a_worker_killed_inside_a_stage_changes_no_answer(shop: Shop, spark_cluster: SparkCluster) -> None:
-    environment = shop.environment("worker", spark_cluster)
-    with shop.signs() as signs, shop.running("--mode", "batch", environment=environment) as started:
-        worker = int(wait_for_a_sign(started, signs).removeprefix("worker-"))
+def test_a_worker_killed_inside_a_stage_changes_no_answer(
+    shop: Shop, driver: Driver, spark_cluster: SparkCluster
+) -> None:
+    with shop.signs() as signs:
+        driver.begin(shop.folder, *shop.command("worker", "--mode", "batch"))
+        worker = int(worker_at_work(driver, signs).removeprefix("worker-"))
         spark_cluster.kill(worker)
         try:
-            assert started.poll() is None, "the run was over before the worker died"
-            said, _ = started.communicate(timeout=WITHIN_SECONDS)
+            assert driver.is_busy, "the run was over before the worker died"
+            driver.finish()
         finally:
             spark_cluster.restart(worker)
-    assert started.returncode == 0, said
     assert shop.rows("worker") == shop.expected
 
 
 @pytest.mark.services
 @pytest.mark.spark
-def test_a_driver_killed_and_run_again_changes_no_answer(shop: Shop, spark_cluster: SparkCluster) -> None:
-    flags = ("--once", "--max-rows", "1000")
-    environment = shop.environment("driver", spark_cluster)
-    with shop.signs() as signs, shop.running(*flags, environment=environment) as started:
-        wait_for_a_sign(started, signs)
-        os.killpg(started.pid, signal.SIGKILL)
-        started.wait()
-    assert started.returncode == -signal.SIGKILL
-    shop.run(*flags, environment=environment)
+def test_a_driver_killed_and_run_again_changes_no_answer(shop: Shop, driver: Driver) -> None:
+    command = shop.command("driver", "--once", "--max-rows", "1000")
+    with shop.signs() as signs:
+        driver.begin(shop.folder, *command)
+        worker_at_work(driver, signs)
+        driver.kill()
+    driver.do(shop.folder, *command)
     assert shop.rows("driver") == shop.expected
 
 
@@ -292,11 +269,12 @@ def test_a_plain_connection_that_leaves_the_machine_is_warned_of(
     assert f"{FAR} leaves this machine without a secret and without encryption" in caplog.text
 
 
-def test_a_master_that_does_not_answer_is_named_at_once() -> None:
-    port = free_ports(1)[0]
-    settings = SparkSettings(master=f"spark://127.0.0.1:{port}", secret="known")
-    with pytest.raises(ClusterUnreachable, match=f"nothing answers at 127.0.0.1:{port} "):
-        check_cluster(settings, configuration(settings))
+def test_a_master_that_does_not_answer_is_named() -> None:
+    with reserve_port() as reserved:  # Nothing listens on it.
+        port = port_of(reserved)
+        silent = SparkSettings(master=f"spark://127.0.0.1:{port}", secret="known")
+        with pytest.raises(ClusterUnreachable, match=f"nothing answers at 127.0.0.1:{port} "):
+            check_cluster(silent, configuration(silent))
     odd = SparkSettings(master="spark://nowhere", secret="known")
     with pytest.raises(ClusterUnreachable, match="'nowhere' is not of the form HOST:PORT"):
         check_cluster(odd, configuration(odd))

@@ -28,6 +28,8 @@ from tests.spark.spark_rows import by_place, in_the_log, many_kinds, records
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[FolderLog]:
@@ -154,7 +156,6 @@ def load(spark: SparkSession, log: FolderLog, **more: object) -> DataFrame:
     return spark.read.format("penstock").options(**options_of(log, **more)).load()
 
 
-@pytest.mark.spark
 def test_spark_finds_the_format_by_itself(spark: SparkSession, log: FolderLog) -> None:
     topic = many_kinds(log)
     topic.append(records(range(40)))
@@ -163,7 +164,6 @@ def test_spark_finds_the_format_by_itself(spark: SparkSession, log: FolderLog) -
     assert by_place(load(spark, log)) == in_the_log(topic)
 
 
-@pytest.mark.spark
 def test_a_filter_of_one_query_does_not_reach_the_next(spark: SparkSession, log: FolderLog) -> None:
     """Spark 4.3.0 would keep a filter that was pushed down, and use it for every query over the same DataFrame."""
     small_topic(log).append(rows(range(100)))
@@ -172,7 +172,6 @@ def test_a_filter_of_one_query_does_not_reach_the_next(spark: SparkSession, log:
     assert frame.where("_offset < 5").union(frame).union(frame.where("n = 7")).count() == 106
 
 
-@pytest.mark.spark
 def test_tasks_open_the_log_by_themselves(spark: SparkSession, log: FolderLog) -> None:
     """The driver has it open as well, and a Python worker runs one task after the other: no handle is shared."""
     big_topic(log)
@@ -190,7 +189,6 @@ def test_tasks_open_the_log_by_themselves(spark: SparkSession, log: FolderLog) -
         assert os.getpid() not in found["process"]
 
 
-@pytest.mark.spark
 def test_a_schema_given_by_the_user_chooses_columns(spark: SparkSession, log: FolderLog) -> None:
     small_topic(log).append(rows(range(10)))
     reader = spark.read.format("penstock").options(**options_of(log))
@@ -199,13 +197,11 @@ def test_a_schema_given_by_the_user_chooses_columns(spark: SparkSession, log: Fo
         reader.schema("n string").load().count()
 
 
-@pytest.mark.spark
 def test_a_slice_without_records_is_an_empty_frame(spark: SparkSession, log: FolderLog) -> None:
     small_topic(log, partitions=3)
     assert load(spark, log).count() == 0
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture
 def clock() -> ManualClock:
@@ -168,7 +170,6 @@ def run(frame: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
     return query
 
 
-@pytest.mark.spark
 def test_every_record_reaches_the_sink_once_across_restarts(
     spark: SparkSession, log: FolderLog, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -185,7 +186,6 @@ def test_every_record_reaches_the_sink_once_across_restarts(
     assert found.columns == ["time", "user", "n", "_partition", "_offset", "_arrived", "_late"]
 
 
-@pytest.mark.spark
 def test_a_batch_that_failed_half_way_is_given_again_as_it_was(
     spark: SparkSession, log: FolderLog, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -210,7 +210,6 @@ def test_a_batch_that_failed_half_way_is_given_again_as_it_was(
     assert [n for number in (0, 2, 3) for n in seen[number][1]] == [*range(100)]
 
 
-@pytest.mark.spark
 def test_a_running_stream_gets_what_comes(spark: SparkSession, log: FolderLog, clock: ManualClock) -> None:
     topic = filled(log, clock)
     frame = topic.read_stream(spark, start="latest").groupBy("_late").count()
@@ -224,7 +223,6 @@ def test_a_running_stream_gets_what_comes(spark: SparkSession, log: FolderLog, c
         query.stop()
 
 
-@pytest.mark.spark
 def test_a_stream_that_lost_records_says_which(
     spark: SparkSession, log: FolderLog, clock: ManualClock, tmp_path: Path
 ) -> None:

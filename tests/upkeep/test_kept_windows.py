@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from penstock.errors import KeptRowUnfit
 from penstock.upkeep import kept_windows
-from penstock.upkeep.commit import write_kept
 from penstock.upkeep.kept_windows import COUNT, KeptWindows
 from penstock.views import sqlite
 from penstock.views.store import Store, open_store
@@ -42,6 +41,8 @@ def records(times: list[int | None], first: int = 0) -> pa.Table:
 
 
 def keep(store: Store, windows: KeptWindows, new: pa.Table, read: pa.Table | None = None) -> None:
+    from penstock.upkeep.commit import write_kept  # Here, because it imports Spark.
+
     with store.transaction(None) as tx:
         write_kept(tx, windows.change((1,), windows.chosen(new), read))
 
@@ -50,7 +51,7 @@ def pieces(store: Store, windows: KeptWindows, *ranges: tuple[int, int]) -> pa.T
     return store.read(windows.table((1,)), windows.pieces_in(ranges))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_each_moment_is_found_by_every_range_that_holds_it(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -118,12 +118,13 @@ def test_rows_are_aligned_by_key_with_nulls_where_there_is_none() -> None:
     assert align(existing.slice(0, 0), wanted)["hits"].to_pylist() == [None] * 3
 
 
-def test_a_million_rows_are_aligned_in_seconds() -> None:
+@pytest.mark.timing
+def test_a_million_rows_are_aligned_within_ten_seconds() -> None:
     keys = pa.array(np.frombuffer(os.urandom(16_000_000), "V16"), pa.binary(16))
     existing = pa.table({"_key": keys, "hits": np.arange(len(keys))})
     began = time.perf_counter()
     assert align(existing, keys[::-1])["hits"][0].as_py() == len(keys) - 1
-    assert time.perf_counter() - began < 10, "it takes about one second"
+    assert time.perf_counter() - began < 10
 
 
 def test_columns_without_a_rule_are_those_of_the_new_rows() -> None:

@@ -14,6 +14,8 @@ from penstock.upkeep.explain import Explanation, Record
 from penstock.verify.page import page
 from penstock.verify.report import Difference, Failure, Line, Report
 
+pytestmark = pytest.mark.spark
+
 EVIL = "<script>alert('$seed & ${x}')</script>"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -1,6 +1,6 @@
-"""A run in a process of its own, for tests that kill or freeze it: `python -m tests.views.owner_process URL PIPELINE`.
+"""A run in its own process, for tests that kill or freeze it: `python -m tests.views.owner_process URL PIPELINE`.
 
-It does what it is told, a word a line, and answers each word with a line of JSON.
+It obeys commands, one per line, and answers each with a line of JSON. Its clock moves only when told to.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -18,34 +17,42 @@ from typing import Any, Self
 from sqlalchemy import Connection, Engine, text
 
 from penstock.errors import OwnershipLost, PipelineOwned
+from penstock.testing import ManualClock
 from penstock.views.owner import Owner, claim, own
+from penstock.views.process import is_stopped
 from penstock.views.store import open_store
+from tests.eventually import eventually
+
+LEASE = timedelta(hours=1)
+"""Longer than any test: an owner renews its lease by itself only after a quarter of it."""
 
 
 def engine_for(url: str) -> Engine:
-    """The engine of a store. PostgreSQL ends an idle transaction before a lease of one second is over."""
-    return open_store(url, lease=timedelta(seconds=1)).engine
+    """The engine of a store. PostgreSQL leaves transactions alone that are idle for minutes."""
+    return open_store(url, lease=LEASE).engine
 
 
 def main() -> None:
-    url, pipeline, lease = sys.argv[1], sys.argv[2], timedelta(seconds=float(sys.argv[3]))
-    engine = engine_for(url)
+    url, pipeline = sys.argv[1:]
+    engine, clock = engine_for(url), ManualClock()
     owner: Owner | None = None
     connection: Connection | None = None
 
     def tell(**answer: Any) -> None:
         print(json.dumps(answer), flush=True)
 
+    tell(is_ready=True)
     for line in sys.stdin:
         word, _, argument = line.strip().partition(" ")
         try:
             if word == "own":
-                time.sleep(max(float(argument or 0) - time.time(), 0))
-                owner = own(engine, pipeline, lease=lease, on_wait=lambda words: None)
+                owner = own(engine, pipeline, lease=LEASE, clock=clock, on_wait=lambda words: None)
                 tell(epoch=owner.epoch)
                 continue
             assert owner is not None
-            if word == "begin":  # And stays inside, with something written.
+            if word == "move":
+                clock.move(timedelta(seconds=float(argument)))
+            elif word == "begin":  # And stays inside, with something written.
                 connection = engine.connect()
                 connection.begin()
                 claim(connection, owner)
@@ -70,11 +77,11 @@ def main() -> None:
 
 
 class OwnerProcess:
-    """The process as its test sees it."""
+    """The process as its test sees it. It is ready once the `with` is entered."""
 
-    def __init__(self, url: str, pipeline: str = "shop", *, lease: float = 60.0) -> None:
+    def __init__(self, url: str, pipeline: str = "shop") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.views.owner_process", url, pipeline, str(lease)],
+            [sys.executable, "-m", "tests.views.owner_process", url, pipeline],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -97,15 +104,17 @@ class OwnerProcess:
 
     def freeze(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
+        eventually(lambda: is_stopped(self.pid))
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Without reaping it: a dead process that nobody asked about yet is still listed."""
+        """Kill it without reaping it: it stays in the process table as a zombie."""
         os.kill(self.pid, signal.SIGKILL)
 
     def __enter__(self) -> Self:
+        assert self.answer() == {"is_ready": True}
         return self
 
     def __exit__(

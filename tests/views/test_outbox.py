@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -10,12 +11,13 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, event, insert, select
 
 from penstock.errors import RecordsRefused, UnknownTopic
 from penstock.log.folder_log import FolderLog
@@ -25,6 +27,9 @@ from penstock.views import outbox
 from penstock.views.outbox import Delivered, Relay, enqueue, prepare, waiting
 from penstock.views.store import Store, open_store
 from penstock.views.system_tables import METADATA, OUTBOX_IDS, create_system_tables
+from tests.seeds import dice, seed
+
+__all__ = ["dice", "seed"]
 
 DDL = "user string, n bigint"
 USERS = 11
@@ -250,25 +255,50 @@ def test_much_is_cut_into_bounded_pieces(store: Store, root: Path, monkeypatch: 
     assert_once_and_in_order(root, range(2000))
 
 
+def test_kills_inside_the_first_deliveries_change_nothing(tmp_path: Path, root: Path) -> None:
+    """A delivery of this relay has five moments: an append to each of three partitions, the delete and the commit."""
+    url = f"sqlite:{tmp_path}/views.db"
+    with open_store(url) as store:
+        begin(store, root)
+        for start in range(0, 200, 10):
+            put(store, range(start, start + 10))
+        waited = []
+        for moment in (2, 4, 5, 7):
+            with relay_process(url, root, moment) as relay:
+                assert relay.wait() == -signal.SIGKILL
+            waited.append(left(store)["changes"])
+        assert waited[:3] == [200] * 3
+        assert waited[3] < 200, "the last one was killed inside its second delivery"
+        deliver(store, root)
+    assert_once_and_in_order(root, range(200))
+
+
 @pytest.mark.long
-def test_kills_at_any_moment_change_nothing(tmp_path: Path, root: Path) -> None:
+def test_kills_at_any_moment_change_nothing(tmp_path: Path, root: Path, dice: random.Random) -> None:
     url, total = f"sqlite:{tmp_path}/views.db", 2000
-    program = [sys.executable, "-m", "tests.views.test_outbox", url, str(root)]
-    chance, waited = random.Random(4), [total]
     with open_store(url) as store:
         begin(store, root)
         for start in range(0, total, 10):
             put(store, range(start, start + 10))
-        for _ in range(8):
-            with subprocess.Popen(program, stdout=subprocess.PIPE) as relay:
+        waited = [total]
+        for _ in range(20):  # Each relay delivers at least a little before it is killed.
+            if not waited[-1]:
+                break
+            with relay_process(url, root) as relay:
                 assert relay.stdout is not None
-                relay.stdout.readline()  # It has delivered a little.
-                time.sleep(chance.random() * 0.03)
-                os.kill(relay.pid, signal.SIGKILL)
-            waited.append(left(store)["changes"])
+                assert relay.stdout.readline()
+                time.sleep(dice.random() * 0.03)
+                relay.kill()
+            waited.append(left(store).get("changes", 0))
         assert waited == sorted(set(waited), reverse=True)
         deliver(store, root)
     assert_once_and_in_order(root, range(total))
+
+
+def relay_process(url: str, root: Path, moment: int = 0) -> subprocess.Popen[bytes]:
+    """A relay in its own process, which kills itself at this moment (0: never)."""
+    words = [sys.executable, "-m", "tests.views.test_outbox", url, str(root), str(moment)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE)
 
 
 def kill_after(patched: pytest.MonkeyPatch, appends: int) -> None:
@@ -296,10 +326,26 @@ def _killed(*_: Any) -> Any:
     raise Killed
 
 
-def _slow_relay(url: str, root: str) -> None:
+def _slow_relay(url: str, root: str, killed_at: str) -> None:
     """Delivers a little at a time, so that there are many moments to be killed in."""
+    moments = itertools.count(1)
+
+    def moment(*_: Any) -> None:
+        if next(moments) == int(killed_at):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def before(function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*given: Any, **named: Any) -> Any:
+            moment()
+            return function(*given, **named)
+
+        return called
+
     outbox.DELIVERY_BYTES_MAX = 500
+    setattr(FolderPartition, "append", before(FolderPartition.append))  # noqa: B010
+    setattr(outbox, "delete", before(outbox.delete))  # noqa: B010
     with open_store(url) as store, open_log(Path(root)) as log:
+        event.listen(store.engine, "commit", moment)
         for _ in Relay(store, log, "shop")._deliver("changes"):
             print("one more", flush=True)
 

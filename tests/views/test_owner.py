@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text, update
+from sqlalchemy import Engine, select, text, update
 
 from penstock.errors import OwnershipLost, PipelineOwned
+from penstock.testing import ManualClock
 from penstock.views import takeover
 from penstock.views.owner import Owner, claim, own
 from penstock.views.system_tables import OWNER
-from tests.views.owner_process import OwnerProcess, engine_for
+from tests.eventually import LIMIT_SECONDS, eventually
+from tests.views.owner_process import LEASE, OwnerProcess, engine_for
 
 SECOND = timedelta(seconds=1)
 
@@ -32,6 +34,12 @@ def engine(url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
+@pytest.fixture
+def clock() -> ManualClock:
+    """Shows the same time as the clock of an `OwnerProcess`, until one of them is moved."""
+    return ManualClock()
+
+
 def total(engine: Engine) -> int:
     with engine.connect() as connection:
         return int(connection.execute(text("SELECT n FROM total")).scalar_one())
@@ -42,67 +50,75 @@ def change_owner(engine: Engine, **values: Any) -> None:
         connection.execute(update(OWNER).values(**values))
 
 
-class Newcomer(threading.Thread):
-    """Wants to own the pipeline, in a thread, for it may have to wait."""
+def renewed_us(engine: Engine) -> int:
+    with engine.connect() as connection:
+        return int(connection.execute(select(OWNER.c.renewed_us)).scalar_one())
 
-    def __init__(self, engine: Engine, lease: timedelta = SECOND) -> None:
+
+def not_at_all(seconds: float) -> None:
+    """How long a newcomer of a test pauses."""
+
+
+class Newcomer(threading.Thread):
+    """Wants to own the pipeline, in a thread because it may have to wait."""
+
+    def __init__(self, engine: Engine, clock: ManualClock, *, sleep: Callable[[float], None] = not_at_all) -> None:
         super().__init__(daemon=True)
         self.told: list[str] = []
         self.owner: Owner | None = None
         self.refused: PipelineOwned | None = None
-        self._engine, self._lease = engine, lease
+        self._engine, self._clock, self._sleep = engine, clock, sleep
         self.start()
 
     def run(self) -> None:
         try:
-            self.owner = own(self._engine, "shop", lease=self._lease, on_wait=self.told.append)
+            self.owner = own(
+                self._engine, "shop", lease=LEASE, clock=self._clock, sleep=self._sleep, on_wait=self.told.append
+            )
         except PipelineOwned as error:
             self.refused = error
 
-    def wait_until_told(self) -> str:
-        deadline = time.monotonic() + 20
-        while not self.told:
-            assert self.is_alive(), "it did not wait"
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+    def wait_until_told(self, times: int = 1) -> str:
+        """Wait until it has waited for the lock so many times, and return its last words."""
+        eventually(lambda: len(self.told) >= times or not self.is_alive())
+        assert self.is_alive(), "it did not wait"
         return self.told[-1]
 
     def result(self) -> Owner:
-        self.join(30)
+        self.join(LIMIT_SECONDS)
         assert self.owner is not None, (self.refused, self.told)
         return self.owner
 
 
-def test_of_those_that_start_at_once_exactly_one_wins(url: str, engine: Engine) -> None:
+def test_of_three_that_start_at_once_one_wins(url: str, engine: Engine) -> None:
     runs = [OwnerProcess(url) for _ in range(3)]
-    try:
-        at = time.time() + 2.5
+    with ExitStack() as stack:
         for run in runs:
-            run.say(f"own {at}")
+            stack.enter_context(run)
+        for run in runs:
+            run.say("own")
         answers = [run.answer() for run in runs]
-        (winner,) = [run.pid for run, answer in zip(runs, answers, strict=True) if answer == {"epoch": 1}]
+        [winner] = [run.pid for run, answer in zip(runs, answers, strict=True) if answer == {"epoch": 1}]
         assert [answer for answer in answers if answer != {"epoch": 1}] == [{"owned_by": winner}] * 2
-    finally:
-        for run in runs:
-            run.__exit__(None, None, None)
 
 
-def test_a_living_owner_is_named(engine: Engine) -> None:
-    with own(engine, "shop") as owner:
+def test_a_living_owner_is_named(engine: Engine, clock: ManualClock) -> None:
+    with own(engine, "shop", lease=LEASE, clock=clock) as owner:
+        clock.move(4 * SECOND)
         with pytest.raises(PipelineOwned) as refused:
-            own(engine, "shop")
+            own(engine, "shop", clock=clock)
         error = refused.value
         assert (error.pipeline, error.pid, error.host) == ("shop", owner.pid, owner.host)
-        assert error.renewed_ago < 10 * SECOND
+        assert error.renewed_ago == 4 * SECOND
         assert f"kill {owner.pid}" in str(error)
         with own(engine, "another") as other:
             assert other.epoch == 1
 
 
-def test_what_was_given_back_can_be_taken_at_once(engine: Engine) -> None:
-    first = own(engine, "shop")
+def test_a_released_pipeline_can_be_taken_at_once(engine: Engine) -> None:
+    first = own(engine, "shop", lease=LEASE)
     first.release()
-    with own(engine, "shop") as second:
+    with own(engine, "shop", lease=LEASE) as second:
         assert (first.epoch, second.epoch) == (1, 2)
         first.release()
         with engine.begin() as connection:
@@ -111,60 +127,66 @@ def test_what_was_given_back_can_be_taken_at_once(engine: Engine) -> None:
             claim(connection, first)
 
 
-def test_an_idle_owner_stays_the_owner(engine: Engine) -> None:
-    with own(engine, "shop", lease=SECOND) as owner:
-        time.sleep(1.6)
+def test_an_idle_owner_renews_its_lease(engine: Engine, clock: ManualClock) -> None:
+    lease = 0.1 * SECOND
+    with own(engine, "shop", lease=lease, clock=clock) as owner:
+        for _ in range(3):
+            clock.move(0.8 * lease)
+            eventually(lambda: renewed_us(engine) == clock.now_us)
         with pytest.raises(PipelineOwned):
-            own(engine, "shop")
+            own(engine, "shop", clock=clock)
         assert not owner.is_lost
 
 
-def test_a_killed_owner_is_replaced_at_once(url: str, engine: Engine) -> None:
-    with OwnerProcess(url, lease=600) as run:
+def test_a_killed_owner_is_replaced_at_once(url: str, engine: Engine, clock: ManualClock) -> None:
+    with OwnerProcess(url) as run:
         assert run.ask("own") == {"epoch": 1}
         run.ask("begin 5")
         run.kill()
-        newcomer = Newcomer(engine)
+        newcomer = Newcomer(engine, clock)  # By its clock the lease has just begun.
         assert newcomer.result().epoch == 2
         assert total(engine) == 0
         newcomer.result().release()
 
 
 def test_a_pid_that_is_used_again_is_not_the_owner(engine: Engine) -> None:
-    first = own(engine, "shop", lease=600 * SECOND)
+    first = own(engine, "shop", lease=LEASE)
     change_owner(engine, process_start=1)
-    with own(engine, "shop") as second:
+    with own(engine, "shop", lease=LEASE) as second:
         assert second.epoch == 2
     first.release()
 
 
 @pytest.mark.parametrize("elsewhere", [{"host": "elsewhere"}, {"boot": "another container"}])
-def test_an_owner_that_cannot_be_seen_has_its_lease(engine: Engine, elsewhere: dict[str, str]) -> None:
-    first = own(engine, "shop", lease=600 * SECOND)
-    now = first.clock()
-    change_owner(engine, pid=2**22 + 1, renewed_us=now - 599_000_000, **elsewhere)
+def test_an_owner_that_cannot_be_seen_has_its_lease(
+    engine: Engine, clock: ManualClock, elsewhere: dict[str, str]
+) -> None:
+    first = own(engine, "shop", lease=LEASE, clock=clock)
+    change_owner(engine, pid=2**22 + 1, **elsewhere)
+    clock.move(LEASE - SECOND)
     with pytest.raises(PipelineOwned):
-        own(engine, "shop", clock=lambda: now)
-    change_owner(engine, renewed_us=now - 601_000_000)
-    with own(engine, "shop", clock=lambda: now) as second:
+        own(engine, "shop", clock=clock)
+    clock.move(2 * SECOND)
+    with own(engine, "shop", lease=LEASE, clock=clock, sleep=not_at_all) as second:
         assert second.epoch == 2
     first.release()
 
 
-def test_a_clock_that_was_set_back_makes_no_owner_immortal(engine: Engine) -> None:
-    first = own(engine, "shop", lease=600 * SECOND)
-    with own(engine, "shop", clock=lambda: first.clock() - 3_600_000_000) as second:
+def test_a_clock_that_was_set_back_keeps_no_owner_alive(engine: Engine, clock: ManualClock) -> None:
+    first = own(engine, "shop", lease=LEASE, clock=clock)
+    clock.move(-LEASE - SECOND)
+    with own(engine, "shop", lease=LEASE, clock=clock, sleep=not_at_all) as second:
         assert second.epoch == 2
     first.release()
 
 
-def test_an_owner_frozen_past_its_lease_wakes_up_and_changes_nothing(url: str, engine: Engine) -> None:
-    with OwnerProcess(url, lease=1) as run:
+def test_an_owner_frozen_past_its_lease_changes_nothing(url: str, engine: Engine, clock: ManualClock) -> None:
+    with OwnerProcess(url) as run:
         assert run.ask("own") == {"epoch": 1}
         assert run.ask("step 1") == {"is_lost": False}
         run.freeze()
-        time.sleep(1.2)
-        with own(engine, "shop") as owner:
+        clock.move(LEASE + SECOND)
+        with own(engine, "shop", lease=LEASE, clock=clock, sleep=not_at_all) as owner:
             assert owner.epoch == 2
             run.thaw()
             assert run.ask("step 10") == {"lost_to": owner.pid}
@@ -178,43 +200,36 @@ def test_an_owner_frozen_past_its_lease_wakes_up_and_changes_nothing(url: str, e
 def test_the_heartbeat_notices_a_loss_and_ends(engine: Engine) -> None:
     first = own(engine, "shop", lease=0.2 * SECOND)
     change_owner(engine, epoch=7, holder="other")
-    deadline = time.monotonic() + 10
-    while not first.is_lost and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert first.is_lost
-    first._heartbeat.join(1)
-    assert not first._heartbeat.is_alive()
+    eventually(lambda: first.is_lost)
+    eventually(lambda: "penstock-owner-shop" not in {thread.name for thread in threading.enumerate()})
 
 
 def test_a_database_that_was_replaced_is_not_owned(engine: Engine) -> None:
-    with own(engine, "shop") as owner:
+    with own(engine, "shop", lease=LEASE) as owner:
         change_owner(engine, holder="same epoch, but another database")
         with pytest.raises(OwnershipLost), engine.begin() as connection:
             claim(connection, owner)
 
 
-def test_an_owner_frozen_inside_a_transaction_is_waited_for(
-    url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+def test_a_newcomer_waits_for_a_frozen_transaction(
+    url: str, engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takeover, "WAIT_SECONDS", 0.3)
-    with OwnerProcess(url, lease=1) as run:
+    monkeypatch.setattr(takeover, "WAIT_SECONDS", 0.2)
+    with OwnerProcess(url) as run:
         run.ask("own")
         run.ask("begin 5")
         run.freeze()
-        newcomer = Newcomer(engine)
-        words = newcomer.wait_until_told()
+        clock.move(LEASE + SECOND)
+        newcomer = Newcomer(engine, clock)
+        words = newcomer.wait_until_told(times=3)  # Its lease is over, but the lock cannot be taken from it.
         assert f"process {run.pid}" in words
         if url.startswith("sqlite"):
             assert "is stopped" in words
-            time.sleep(1.5)  # Longer than its lease: the lock cannot be taken from it.
-            assert newcomer.is_alive()
-            assert len(newcomer.told) > 1
             run.kill()
             owner = newcomer.result()
-        else:  # The server ends the transaction before the lease is over.
-            newcomer.join(30)
-            time.sleep(1.2)
-            owner = newcomer.owner or own(engine, "shop", lease=SECOND)
+        else:
+            terminate_oldest_transaction(engine)  # As the server does once it was idle for too long.
+            owner = newcomer.result()
             run.thaw()
             assert "terminat" in run.ask("commit")["error"]
             assert run.ask("step 1") == {"lost_to": owner.pid}
@@ -223,24 +238,48 @@ def test_an_owner_frozen_inside_a_transaction_is_waited_for(
         owner.release()
 
 
-def test_an_owner_that_was_only_slow_is_not_replaced(url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def terminate_oldest_transaction(engine: Engine) -> None:
+    oldest = (
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction' "
+        "ORDER BY xact_start LIMIT 1"
+    )
+    with engine.connect() as connection:
+        connection.execute(text(f"SELECT pg_terminate_backend(({oldest}))"))
+
+
+def test_an_owner_that_was_only_slow_is_not_replaced(
+    url: str, engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(takeover, "WAIT_SECONDS", 0.2)
-    with OwnerProcess(url, lease=2) as run:
+    pauses: list[float] = []
+    looked, may_look_again = threading.Event(), threading.Event()
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        looked.set()
+        may_look_again.wait(LIMIT_SECONDS)
+
+    with OwnerProcess(url) as run:
         run.ask("own")
-        if url.startswith("postgresql"):
-            pytest.skip("the server ends a transaction that is idle for so long")
         run.ask("begin 5")
-        newcomer = Newcomer(engine)
-        time.sleep(2.5)
-        assert newcomer.is_alive()
+        clock.move(LEASE + SECOND)
+        newcomer = Newcomer(engine, clock, sleep=pause)
+        newcomer.wait_until_told()
         assert run.ask("commit") == {"is_lost": False}
-        newcomer.join(10)
+        assert looked.wait(LIMIT_SECONDS), "it took over without giving the owner time"
+        run.ask(f"move {(LEASE + SECOND).total_seconds()}")
+        assert run.ask("step 1") == {"is_lost": False}  # A sign of life.
+        may_look_again.set()
+        newcomer.join(LIMIT_SECONDS)
         assert newcomer.refused is not None
         assert newcomer.refused.pid == run.pid
-        assert total(engine) == 5
+        assert pauses == [LEASE.total_seconds() / takeover.LOOKS_PER_LEASE]
+        assert total(engine) == 6
 
 
-def test_somebody_else_with_the_lock_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_with_the_lock_is_named(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(takeover, "WAIT_SECONDS", 0.2)
     url = f"sqlite:{tmp_path}/views.db"
     engine = engine_for(url)
@@ -249,7 +288,7 @@ def test_somebody_else_with_the_lock_is_named(tmp_path: Path, monkeypatch: pytes
     with OwnerProcess(url, "another pipeline") as run:
         run.ask("own")
         run.ask("begin 1")
-        newcomer = Newcomer(engine)
+        newcomer = Newcomer(engine, clock)
         assert f"process {run.pid}, which holds" in newcomer.wait_until_told()
         run.ask("commit")
         newcomer.result().release()

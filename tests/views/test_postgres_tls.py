@@ -7,12 +7,11 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 import trustme
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 
 import penstock
 from penstock import Pipeline
@@ -20,8 +19,11 @@ from penstock.errors import StoreNotTrusted, StoreUnavailable
 from penstock.pipeline.database_rows import read_database
 from penstock.settings import LogSettings, Settings, SparkSettings, ViewsSettings
 from penstock.views.store import open_store
-from tests.postgresql import Server, running
+from tests.postgresql import OwnServer, Server, running
 from tests.views.stored_rows import HITS, hits, seen
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.system
 
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.system
 class Guarded:
     """A server with a certificate, and the file of the authority that signed it."""
 
-    server: Server
+    server: OwnServer
     ca_file: Path
 
     def url(self, mode: str = "verify-full", ca_file: Path | None = None) -> str:
@@ -48,6 +50,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 @pytest.mark.spark
 def test_views_are_written_over_tls(tmp_path: Path, guarded: Guarded, spark: SparkSession) -> None:
+    from pyspark.sql import functions as sf
+
     app = Pipeline("guarded")
     app.topic("clicks", "page string")
 
@@ -79,7 +83,7 @@ def test_a_server_that_is_restarted_is_connected_to_anew(guarded: Guarded) -> No
         with pytest.raises(StoreUnavailable) as caught:  # noqa: PT012, SIM117
             with store.transaction(None) as tx:
                 tx.upsert(HITS, hits((0, "/a", 1)))
-                guarded.server.control("-m", "immediate", "-w", "restart")
+                guarded.server.restart()
                 tx.upsert(HITS, hits((0, "/a", 2)))
         assert caught.value.is_retryable, "an end of TLS is no lack of trust"
         with store.transaction(None) as tx:

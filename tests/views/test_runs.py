@@ -27,8 +27,8 @@ def test_a_run_that_owns_its_pipeline_is_alive(store: Store) -> None:
         with store.transaction(owner) as tx:
             made = runs.begin(tx.connection, owner, "stream")
         [run] = known(store)
-        assert run.is_alive()
-        assert run.state() == "running"
+        assert run.is_alive(run.seen_us + SECOND)
+        assert run.state(run.seen_us + SECOND) == "running"
         assert (run.pipeline, run.epoch, run.mode, run.pid) == ("shop", made.epoch, "stream", owner.pid)
         assert not run.is_alive(run.seen_us + 3600 * SECOND), "no sign of life for an hour"
 

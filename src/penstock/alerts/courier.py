@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -33,20 +34,31 @@ from penstock.views.store import Store
 
 _log = logging.getLogger("penstock.alerts")
 
-LOOK_SECONDS = 5.0
-"""So often a courier looks for what other processes have written."""
 FORGET_SECONDS = 3600.0
-"""So often it removes what need not be remembered any longer."""
-PAUSE_SECONDS = (1.0, 300.0)
-"""Before the second attempt, and at most; in between each pause is twice the one before."""
-LEASE_SECONDS = 120.0
-"""So long a claim lasts that nobody renews: its courier has died."""
-NOTE_SECONDS = 60.0
-"""So long a courier that is to end goes on trying to note that a message was sent."""
-GRACE_SECONDS = 10.0
-"""So long the last messages of a run have before it ends."""
+"""How often entries that are older than `alerts.keep` are removed."""
 ROUND_ENTRIES = 100
 _MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The intervals of a courier, in seconds."""
+
+    look: float = 5.0
+    """How often it looks for entries that other processes have written."""
+    pauses: tuple[float, float] = (1.0, 300.0)
+    """The pause before the second attempt, and the longest one. Each pause is twice the one before."""
+    lease: float = 120.0
+    """How long a claim lasts unless it is renewed. After that, its courier is taken to be dead."""
+    note: float = 60.0
+    """How long a courier that is closing keeps trying to record that a message was sent."""
+    note_pause: float = 0.5
+    """The pause between two such attempts."""
+    grace: float = 10.0
+    """How long a run that ends waits for its last messages to be sent."""
+
+
+TIMING = Timing()
 
 
 class Courier:
@@ -57,11 +69,17 @@ class Courier:
     """
 
     def __init__(
-        self, store: Store | Callable[[], Store | None], settings: AlertsSettings, *, clock: Clock = now_us
+        self,
+        store: Store | Callable[[], Store | None],
+        settings: AlertsSettings,
+        *,
+        clock: Clock = now_us,
+        timing: Timing = TIMING,
     ) -> None:
         self._store = store
         self._settings = settings
         self._clock = clock
+        self._timing = timing
         self._server = MailServer.of(settings)
         self._schemes = ("https", "http", *(("mailto",) if self._server is not None else ()))
         self._timeout_seconds = parse_duration(settings.timeout).total_seconds()
@@ -95,7 +113,7 @@ class Courier:
         self._stopping.set()
         self._wakeup.set()
         # A message that is under way is not cut off: it may be there already, and nobody would know.
-        self._thread.join(SENDING_TIMEOUTS * self._timeout_seconds + NOTE_SECONDS + 5)
+        self._thread.join(SENDING_TIMEOUTS * self._timeout_seconds + self._timing.note + 5)
 
     def deliver(self) -> int:
         """Sends, right here, what is due now; returns how many were sent. Each is tried once."""
@@ -130,7 +148,7 @@ class Courier:
             except Exception:
                 _log.exception("alerts: the courier came upon something unexpected, and goes on")
             # Not at once again: what is due and was not sent is in the hands of another courier.
-            self._wakeup.wait(max(self._seconds_until_due(LOOK_SECONDS), 0.1))
+            self._wakeup.wait(max(self._seconds_until_due(self._timing.look), 0.1))
 
     def _seconds_until_due(self, longest: float) -> float:
         """How long until an entry is due; `longest` if there is none, or nobody can tell."""
@@ -151,7 +169,8 @@ class Courier:
         try:
             now = self._clock()
             with store.transaction(None) as tx:
-                claimed = entries.claim(tx.connection, place, self._holder, now, now + int(LEASE_SECONDS * 1e6))
+                until_us = now + int(self._timing.lease * 1e6)
+                claimed = entries.claim(tx.connection, place, self._holder, now, until_us)
             if claimed is None:
                 return False
             with self._holding(store, claimed):
@@ -171,10 +190,10 @@ class Courier:
         is_done = threading.Event()
 
         def renew() -> None:
-            while not is_done.wait(LEASE_SECONDS / 4):
+            while not is_done.wait(self._timing.lease / 4):
                 try:
                     with store.transaction(None) as tx:
-                        until_us = self._clock() + int(LEASE_SECONDS * 1e6)
+                        until_us = self._clock() + int(self._timing.lease * 1e6)
                         entries.renew(tx.connection, claimed, self._holder, until_us)
                 except Exception as error:  # Nobody else can claim it either, while the database is away.
                     _log.debug("alerts: a claim could not be renewed: %s", error)
@@ -196,10 +215,10 @@ class Courier:
                 return
             except PenstockError as error:
                 if until is None and self._stopping.is_set():
-                    until = time.monotonic() + NOTE_SECONDS
+                    until = time.monotonic() + self._timing.note
                 if not error.is_retryable or (until is not None and time.monotonic() >= until):
                     raise
-                time.sleep(0.5)
+                time.sleep(self._timing.note_pause)
 
     def _send(self, store: Store, claimed: Claimed) -> str | None:
         try:
@@ -232,7 +251,7 @@ class Courier:
         values = (
             {"state": "failed", "next_us": None}
             if is_over
-            else {"next_us": now + int(pause_seconds(entry.attempts) * 1e6)}
+            else {"next_us": now + int(pause_seconds(entry.attempts, self._timing.pauses) * 1e6)}
         )
         self._note(store, claimed, error=error.reason[:1000], **values)
         level = logging.ERROR if is_over else logging.WARNING
@@ -248,7 +267,9 @@ class Courier:
 
 
 @contextmanager
-def delivering(specs: Iterable[AlertSpec], store: Store, settings: AlertsSettings) -> Iterator[Callable[[], None]]:
+def delivering(
+    specs: Iterable[AlertSpec], store: Store, settings: AlertsSettings, *, timing: Timing = TIMING
+) -> Iterator[Callable[[], None]]:
     """A courier at work for a run; gives what wakes it. At the end the last messages get some seconds to go out.
 
     None is at work where no alert goes to a mail server or a web hook.
@@ -259,14 +280,14 @@ def delivering(specs: Iterable[AlertSpec], store: Store, settings: AlertsSetting
         return
     if "mail" in kinds and not settings.smtp:
         _log.warning("alerts: mails wait, for no mail server is named: set alerts.smtp, see docs/settings.md")
-    courier = Courier(store, settings)
+    courier = Courier(store, settings, timing=timing)
     courier.start()
     try:
         yield courier.wake
     except BaseException:
         courier.close()
         raise
-    courier.close(grace_seconds=GRACE_SECONDS)
+    courier.close(grace_seconds=timing.grace)
 
 
 def send_test(receiver: Receiver, settings: AlertsSettings) -> str | None:
@@ -294,7 +315,7 @@ def send_test(receiver: Receiver, settings: AlertsSettings) -> str | None:
     return server.send(compose(entry, sender=sender), sender, receiver.addresses)
 
 
-def pause_seconds(attempts: int) -> float:
+def pause_seconds(attempts: int, pauses: tuple[float, float] = TIMING.pauses) -> float:
     """How long to wait after so many attempts: twice as long each time, and not all at the same moment."""
-    first, longest = PAUSE_SECONDS
+    first, longest = pauses
     return min(first * 2.0 ** min(attempts - 1, 30), longest) * random.uniform(0.75, 1.25)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -98,20 +99,22 @@ class Bar(BatchDisplay):
 class BatchLines(BatchDisplay):
     """A line every few seconds, and one at the end of each set."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._names = ""
         self._total = 0
         self._began = self._due = 0.0
 
     def begun(self, views: list[str], total: int) -> None:
-        self._names, self._total, self._began = ", ".join(views), total, time.monotonic()
+        self._names, self._total, self._began = ", ".join(views), total, self._clock()
         self._due = self._began + LINE_SECONDS
 
     def progressed(self, running: RunningSet, left: int) -> None:  # noqa: ARG002
-        if left and time.monotonic() < self._due:
+        now = self._clock()
+        if left and now < self._due:
             return
-        self._due = time.monotonic() + LINE_SECONDS
-        seconds, done = time.monotonic() - self._began, self._total - left
+        self._due = now + LINE_SECONDS
+        seconds, done = now - self._began, self._total - left
         ahead = f", about {seconds * left / done:,.0f} s left" if left and done else ""
         print(
             f"{self._names}: {done:,} of {counted(self._total, 'record')}, {rate_text(done, seconds)}{ahead}",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -73,13 +74,15 @@ class Consumer:
         processing_timeout: str | timedelta = "5 minutes",
         max_rows: int = 65536,
         on_removed: OnRemoved = "continue",
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Starts reading `topics`; a consumer of a group joins it.
 
         `start` is "earliest", "latest", an offset or a time of arrival. `auto_commit` says how often progress is
         committed, None that you do it. `processing_timeout` is the longest that you may take between two polls.
         `max_rows` bounds what one poll returns. `on_removed="raise"` raises OffsetOutOfRange where retention was
-        faster than the consumer, instead of a warning and a count in `stats`.
+        faster than the consumer, instead of a warning and a count in `stats`. `monotonic` is the clock of all these
+        timeouts, in seconds; tests pass their own.
         """
         options = consumer_options(
             topics, group=group, start=start, auto_commit=auto_commit, session_timeout=session_timeout,
@@ -90,7 +93,7 @@ class Consumer:
         self._is_auto_commit = auto_commit is not None
         self._pid = os.getpid()
         self._is_closed = False
-        self._intake = Intake(log, options)
+        self._intake = Intake(log, options, monotonic=monotonic)
 
     # --- reading ---
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class FolderGroups:
     """The groups of a log in a folder: each is a folder beside the topics."""
 
-    def __init__(self, log: FolderLog) -> None:
+    def __init__(self, log: FolderLog, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._log = log
+        self._monotonic = monotonic
         self._catalog = Catalog(log)
 
     def names(self) -> list[str]:
@@ -88,7 +89,7 @@ class FolderGroups:
         return Attendance(group, desk, self._log.topics_signals)
 
     def _group(self, name: str) -> Group:
-        return Group(self._log.root, name, self._catalog.find, clock=self._log.clock, monotonic=time.monotonic)
+        return Group(self._log.root, name, self._catalog.find, clock=self._log.clock, monotonic=self._monotonic)
 
     def _known(self, name: str) -> Group:
         group = self._group(name)

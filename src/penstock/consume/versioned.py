@@ -36,12 +36,22 @@ class VersionedDocument:
     for each new version.
     """
 
-    def __init__(self, directory: Path, name: str, *, workshop: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        *,
+        workshop: Path,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self.directory = directory
         self.name = name
         self._workshop = workshop
         self._newest_seen = 0
         self._patience = TURN_SECONDS
+        self._monotonic = monotonic
+        self._sleep = sleep
 
     def read(self) -> tuple[int, Document]:
         """The newest version and its number; 0 and nothing if there was none yet. CorruptionError if it is damaged."""
@@ -125,7 +135,7 @@ class VersionedDocument:
         make_directory(self.directory)
         fd = os.open(self._workshop / f"{self.name}.lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            deadline = time.monotonic() + self._patience
+            deadline = self._monotonic() + self._patience
             pause = 0.001
             while True:
                 try:
@@ -133,10 +143,10 @@ class VersionedDocument:
                     self._patience = TURN_SECONDS
                     break
                 except BlockingIOError:
-                    if time.monotonic() >= deadline:
+                    if self._monotonic() >= deadline:
                         self._patience = TURN_SECONDS / 50  # It is frozen; next time we know.
                         break
-                    time.sleep(pause)
+                    self._sleep(pause)
                     pause = min(2 * pause, 0.01)
             yield
         finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -43,8 +44,9 @@ REST = 10
 class Pulse:
     """Reads once a second while somebody watches. Any thread may watch and look; the reading is the service's."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._service = service
+        self._clock = clock
         self._lock = threading.Lock()
         self._watchers = 0
         self._is_running = False
@@ -75,6 +77,11 @@ class Pulse:
     @property
     def watchers(self) -> int:
         return self._watchers
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it reads: from the first watcher on until a while after the last one."""
+        return self._is_running
 
     def points(self, seconds: float = KEPT_SECONDS) -> list[Point]:
         """What is known of the last so many seconds, the oldest first."""
@@ -112,10 +119,10 @@ class Pulse:
         tenth of the time spent on one question. It is read again sooner if many others are asked for, see ANSWERS_MAX.
         Called in the event loop of the service.
         """
-        now = asyncio.get_running_loop().time()
+        now = self._clock()
         known = self._shared.get(key)
         if known is None or not known.is_good(self.number, now, version):
-            known = _Shared(self.number, version, asyncio.ensure_future(self._service.work.run(body)), now)
+            known = _Shared(self.number, version, asyncio.ensure_future(self._service.work.run(body)), self._clock)
             known.answer.add_done_callback(known.finish)
             known.answer.add_done_callback(lambda _: self._tidy())
         known.asked = now
@@ -131,11 +138,11 @@ class Pulse:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._task = asyncio.current_task()
         unwatched_since: float | None = None
         is_first = True
         while not self._service.bell.is_stopping:
-            began = loop.time()
+            began = self._clock()
             with self._lock:
                 unwatched_since = None if self._watchers else unwatched_since or began
                 if unwatched_since is not None and began - unwatched_since > LINGER_SECONDS:
@@ -145,12 +152,12 @@ class Pulse:
             await self._take(is_first)
             self._tidy()
             is_first = False
-            await asyncio.sleep(max(BEAT_SECONDS - (loop.time() - began), 0.05))
+            await asyncio.sleep(max(BEAT_SECONDS - (self._clock() - began), 0.05))
         self._is_running = False
 
     def _tidy(self) -> None:
         """Forgets answers nobody asks for, and the oldest of too many. What is being read is bounded elsewhere."""
-        now = asyncio.get_running_loop().time()
+        now = self._clock()
         count = size = 0
         for key, of in reversed([*self._shared.items()]):
             if not of.answer.done():
@@ -179,13 +186,14 @@ class Pulse:
 class _Shared:
     """An answer that several share."""
 
-    def __init__(self, number: int, version: object, answer: asyncio.Future[Any], began: float) -> None:
+    def __init__(self, number: int, version: object, answer: asyncio.Future[Any], clock: Callable[[], float]) -> None:
         self.answer = answer
-        self.asked = began
+        self.asked = began = clock()
         self.size = 0
         """Of its rows, in bytes, once they are there."""
         self._number = number
         self._version = version
+        self._clock = clock
         self._began = began
         self._fresh_until = began
 
@@ -199,7 +207,7 @@ class _Shared:
 
     def finish(self, answer: asyncio.Future[Any]) -> None:
         """It is there now."""
-        now = answer.get_loop().time()
+        now = self._clock()
         self._fresh_until = now + REST * (now - self._began)
         if not answer.cancelled() and answer.exception() is None:
             found = answer.result()

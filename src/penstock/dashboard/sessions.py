@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-import time
 from dataclasses import dataclass, field
 
+from penstock.clock import SECOND_US, Clock, now_us
 from penstock.service.tokens import Token, Tokens
 
 SECONDS = 12 * 3600
@@ -33,8 +33,9 @@ class Session:
 class Sessions:
     """The sessions of one service. Those that were ended before their time are remembered until then."""
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: Tokens, *, clock: Clock = now_us) -> None:
         self._tokens = tokens
+        self._clock = clock
         self._ended: dict[str, int] = {}
 
     def begin(self, secret: str) -> str | None:
@@ -42,7 +43,7 @@ class Sessions:
         token = self._tokens.find(secret.strip())
         if token is None or not token.may("read"):
             return None
-        number, expires = secrets.token_urlsafe(12), int(time.time()) + SECONDS
+        number, expires = secrets.token_urlsafe(12), self._now() + SECONDS
         return f"{token.name}~{expires}~{number}~{_sign(token, number, expires)}"
 
     def find(self, value: str) -> Session | None:
@@ -59,15 +60,18 @@ class Sessions:
 
     def holds(self, session: Session) -> bool:
         """Whether it is still good: its time is not over, and its token is there and may read."""
-        if session.expires <= time.time() or session.number in self._ended:
+        if session.expires <= self._now() or session.number in self._ended:
             return False
         return any(each.sha256 == session.sha256 and each.may("read") for each in self._tokens.all())
 
     def end(self, session: Session) -> None:
         """Nobody comes in with it any more."""
-        now = time.time()
+        now = self._now()
         self._ended = {number: expires for number, expires in self._ended.items() if expires > now}
         self._ended[session.number] = session.expires
+
+    def _now(self) -> int:
+        return self._clock() // SECOND_US
 
 
 def cookie_name(host: str) -> str:

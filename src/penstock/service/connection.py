@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, NoReturn, Protocol, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -26,6 +27,22 @@ WAITING_MAX = 8
 """So many requests may wait behind the one that is being answered."""
 
 
+class Timer(Protocol):
+    """A call that is due later."""
+
+    def cancel(self) -> None:
+        """Prevents the call."""
+
+
+CallLater = Callable[..., Timer]
+"""Calls a function later: takes the event loop, the seconds until then, the function and its arguments."""
+
+
+def call_later(loop: asyncio.AbstractEventLoop, seconds: float, function: Callable[..., object], *args: Any) -> Timer:
+    """Uses the timers of the event loop."""
+    return loop.call_later(seconds, function, *args)
+
+
 @dataclass(frozen=True)
 class Limits:
     """What a client may take."""
@@ -34,15 +51,16 @@ class Limits:
     head_seconds: float
     body_seconds: float
     write_seconds: float
+    call_later: CallLater = call_later
 
     @classmethod
-    def of(cls, settings: ServeSettings) -> Limits:
+    def of(cls, settings: ServeSettings, call_later: CallLater = call_later) -> Limits:
         """Those of the settings."""
         head, body, write = (
             parse_duration(each).total_seconds()
             for each in (settings.header_timeout, settings.body_timeout, settings.write_timeout)
         )
-        return cls(settings.connections_max, head, body, write)
+        return cls(settings.connections_max, head, body, write, call_later)
 
 
 class _Impatient(asyncio.Protocol):
@@ -51,7 +69,7 @@ class _Impatient(asyncio.Protocol):
     limits: Limits
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
-    _unread: asyncio.TimerHandle | None = None
+    _unread: Timer | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -62,7 +80,7 @@ class _Impatient(asyncio.Protocol):
         super().pause_writing()
         if self._unread is None:
             # Not close(): that waits until the client has read the rest.
-            self._unread = self.loop.call_later(self.limits.write_seconds, self.transport.abort)
+            self._unread = self.limits.call_later(self.loop, self.limits.write_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -159,7 +177,7 @@ class Connection(_Impatient, HttpToolsProtocol):
     _answered: RequestResponseCycle | None = None
     """The request that is being answered; `cycle` may be one behind it."""
     _phase: Phase | None = None
-    _phase_timer: asyncio.TimerHandle | None = None
+    _phase_timer: Timer | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(_Joining(cast("asyncio.Transport", transport), self.loop))
@@ -255,7 +273,7 @@ class Connection(_Impatient, HttpToolsProtocol):
         self._phase = phase
         if phase is not None:
             seconds = self.limits.head_seconds if phase == "head" else self.limits.body_seconds
-            self._phase_timer = self.loop.call_later(seconds, self._too_slow, phase, seconds)
+            self._phase_timer = self.limits.call_later(self.loop, seconds, self._too_slow, phase, seconds)
 
     def _check_upgrade(self) -> None:
         """Refuses what the parser of WebSockets would leave without an answer."""
@@ -296,11 +314,12 @@ class Connection(_Impatient, HttpToolsProtocol):
 class Socket(_Impatient, WebSocketsSansIOProtocol):
     """A connection of a WebSocket. Unless it is accepted or refused in the time that a head has, it ends."""
 
-    _handshake_timer: asyncio.TimerHandle | None = None
+    _handshake_timer: Timer | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._handshake_timer = self.loop.call_later(self.limits.head_seconds, self._end_unless_accepted)
+        seconds = self.limits.head_seconds
+        self._handshake_timer = self.limits.call_later(self.loop, seconds, self._end_unless_accepted)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

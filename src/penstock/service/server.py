@@ -16,7 +16,7 @@ import uvicorn
 
 from penstock.errors import ServeRefused
 from penstock.service.application import application
-from penstock.service.connection import Limits, protocols
+from penstock.service.connection import CallLater, Limits, call_later, protocols
 from penstock.service.service import Service
 from penstock.settings import Settings
 
@@ -41,10 +41,15 @@ def serve(
 
 
 @contextmanager
-def serving(settings: Settings, pipeline: Pipeline | None = None) -> Iterator[str]:
-    """Serves in a thread of this process for the length of a `with`, for tests and notebooks. Gives the address."""
+def serving(
+    settings: Settings, pipeline: Pipeline | None = None, *, call_later: CallLater = call_later
+) -> Iterator[str]:
+    """Serves in a thread of this process for the length of a `with`, for tests and notebooks. Gives the address.
+
+    `call_later` sets the timers that limit what a client may take.
+    """
     with listening(settings) as listener:
-        server = Server(settings, listener, pipeline)
+        server = Server(settings, listener, pipeline, call_later=call_later)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="penstock-serve")
         thread.start()
         try:
@@ -58,12 +63,19 @@ def serving(settings: Settings, pipeline: Pipeline | None = None) -> Iterator[st
 class Server(uvicorn.Server):
     """uvicorn with our limits. When it stops, streams are ended first, and what is being answered is answered."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, pipeline: Pipeline | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        pipeline: Pipeline | None = None,
+        *,
+        call_later: CallLater = call_later,
+    ) -> None:
         host, port = listener.getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self.is_up = threading.Event()
         self._service = Service(settings, pipeline)
-        connection, websocket = protocols(Limits.of(settings.serve))
+        connection, websocket = protocols(Limits.of(settings.serve, call_later))
         config = uvicorn.Config(
             application(self._service),
             loop="uvloop",

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+import time
+from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -46,6 +48,7 @@ def own(
     *,
     lease: timedelta = LEASE,
     clock: Clock = now_us,
+    sleep: Callable[[float], None] = time.sleep,
     on_wait: OnWait | None = None,
 ) -> Owner:
     """Makes this process the owner of a pipeline, and keeps it so until `release` or the end of the process.
@@ -55,7 +58,8 @@ def own(
     default: a warning). Of several that come at once exactly one becomes the owner.
     """
     process, holder = this_process(), secrets.token_hex(8)
-    epoch = take_over(engine, pipeline, holder, process, lease=lease, clock=clock, on_wait=on_wait or logger.warning)
+    on_wait = on_wait or logger.warning
+    epoch = take_over(engine, pipeline, holder, process, lease=lease, clock=clock, sleep=sleep, on_wait=on_wait)
     return Owner(engine, pipeline, epoch, holder, process, lease=lease, clock=clock)
 
 

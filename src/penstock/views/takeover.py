@@ -32,12 +32,23 @@ OnWait = Callable[[str], None]
 WAIT_SECONDS = 2.0
 """How long one attempt waits for a lock before it says so and tries again."""
 
+LOOKS_PER_LEASE = 8
+"""How often a newcomer looks for a sign of life from an owner that looks dead."""
+
 _MICROSECOND = timedelta(microseconds=1)
 _LOCK_NOT_AVAILABLE = "55P03"
 
 
 def take_over(
-    engine: Engine, pipeline: str, holder: str, process: Process, *, lease: timedelta, clock: Clock, on_wait: OnWait
+    engine: Engine,
+    pipeline: str,
+    holder: str,
+    process: Process,
+    *,
+    lease: timedelta,
+    clock: Clock,
+    sleep: Callable[[float], None],
+    on_wait: OnWait,
 ) -> int:
     """Enters a new owner and returns its epoch, or raises PipelineOwned."""
     newcomer = _Newcomer(pipeline, holder, process, lease, clock)
@@ -58,7 +69,7 @@ def take_over(
         else:
             if epoch is not None:
                 return epoch
-            time.sleep(newcomer.look_again_seconds)
+            sleep(newcomer.look_again_seconds)
 
 
 class _Newcomer:
@@ -72,8 +83,10 @@ class _Newcomer:
         self._process = process
         self._lease_us = lease // _MICROSECOND
         self._clock = clock
-        self._silent: tuple[int, int, float] | None = None
-        """Epoch and last sign of life of an owner that looks dead, and since when we have been watching it."""
+        self._silent: tuple[int, int] | None = None
+        """Epoch and last sign of life of an owner that looks dead."""
+        self._looks = 0
+        """Number of pauses for which it has been silent."""
 
     def take(self, connection: Connection) -> int | None:
         """The new epoch; None to look again later. The first statement writes, and so takes the lock."""
@@ -110,10 +123,12 @@ class _Newcomer:
         if not self.has_waited:
             return True
         # It may have been busy in one long transaction, and its sign of life is behind us in the queue for the lock.
-        if self._silent is None or self._silent[:2] != (row.epoch, row.renewed_us):
-            self._silent = (row.epoch, row.renewed_us, time.monotonic())
-            self.look_again_seconds = lease_us / 1e6 / 8
-        return time.monotonic() - self._silent[2] >= lease_us / 1e6
+        if self._silent != (row.epoch, row.renewed_us):
+            self._silent, self._looks = (row.epoch, row.renewed_us), 0
+            self.look_again_seconds = lease_us / 1e6 / LOOKS_PER_LEASE
+        else:
+            self._looks += 1
+        return self._looks >= LOOKS_PER_LEASE
 
 
 @contextmanager

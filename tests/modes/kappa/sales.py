@@ -15,6 +15,7 @@ from penstock.modes.stream import Stop
 from penstock.upkeep.compiled import CompiledView
 from penstock.views.catalog import Catalog
 from penstock.views.store import Store, open_store
+from tests.eventually import LIMIT_SECONDS
 from tests.modes.harness import Lab, Rows
 
 Views = tuple[CompiledView, ...]
@@ -97,19 +98,19 @@ def held(lab: Lab, views: Views) -> Iterator[tuple[Store, Callable[[], None]]]:
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        assert is_held.wait(120)
+        assert is_held.wait(LIMIT_SECONDS)
         assert not errors, errors
 
         def end() -> None:
             stop()
-            thread.join(60)
+            thread.join(LIMIT_SECONDS)
             assert not thread.is_alive()
 
         with open_store(f"sqlite:{lab.folder}/live.db") as store:
             yield store, end
-        thread.join(60)
+        thread.join(LIMIT_SECONDS)
         assert not thread.is_alive()
         assert not errors, errors
     finally:
         stop()
-        thread.join(60)
+        thread.join(LIMIT_SECONDS)

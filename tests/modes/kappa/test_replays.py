@@ -124,7 +124,7 @@ def test_all_that_changed_is_switched_in_at_once(
                 run_kappa(engine, once=True)
     finally:
         over.set()
-        reader.join(30)
+        reader.join()
     assert not errors
     assert set(looks) == {(3, 3, 3), (2, 1, 2)}
 
