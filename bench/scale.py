@@ -4,7 +4,7 @@
 
 Everything is started here and runs on this machine: one Kafka broker, a Spark master with two workers of one core each,
 a PostgreSQL that waits for its disk. Both sides of every ratio take turns after a warm-up; medians. Needs what
-`make test-tools` installs.
+`make service-tools` installs.
 """
 
 from __future__ import annotations

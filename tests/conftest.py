@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,8 +31,9 @@ ROOT = Path(__file__).parent.parent
 SLOWER_MARKS = ("spark", "system", "services", "long", "timing")
 SLOWER_TIMEOUT_SECONDS = 600
 LONG_TIMEOUT_SECONDS = 1800
-SHORT_LIVED = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that lives for minutes is not worth optimising: most of its time would go into its own compiler."""
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)  # For the drivers of commands that tests run, too.
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,9 +46,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import files without quick tests for `-m quick`: they would import Spark."""
-    is_skipped = config.option.markexpr == "quick" and collection_path.match("test_*.py")
-    return True if is_skipped and not module_marks(collection_path).isdisjoint(SLOWER_MARKS) else None
+    """Do not even import files and folders without quick tests for `-m quick`: they would import Spark."""
+    if config.option.markexpr != "quick":
+        return None
+    files = [*collection_path.rglob("test_*.py")] if collection_path.is_dir() else [collection_path]
+    are_slower = [not module_marks(each).isdisjoint(SLOWER_MARKS) for each in files if each.match("test_*.py")]
+    return True if are_slower and all(are_slower) else None
 
 
 def module_marks(path: Path) -> set[str]:
@@ -82,7 +87,7 @@ def spark() -> Iterator[SparkSession]:
     from penstock.settings import SparkSettings
     from penstock.spark import session
 
-    started = session(SparkSettings(master="local[2]", shuffle_partitions=2, conf=SHORT_LIVED), name="penstock-tests")
+    started = session(SparkSettings(master="local[2]", shuffle_partitions=2), name="penstock-tests")
     yield started
     started.stop()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ class FolderTimes:
     """A pytest plugin that adds up set-up, call and teardown of all tests of a folder."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._is_recorded = bool(config.getoption("--record-times"))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -33,7 +33,7 @@ class FolderTimes:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("seconds by folder")
-        for folder, seconds in self._seconds.most_common():
+        for folder, seconds in sorted(self._seconds.items(), key=lambda each: -each[1]):
             terminalreporter.write_line(f"{seconds:8.1f} s  {folder}")
         if self._is_recorded:
             record = {

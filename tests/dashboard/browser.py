@@ -22,7 +22,7 @@ WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 def browser() -> Iterator[Browser]:
     """The browser, for as long as it is needed."""
     if CHROMIUM is None:
-        pytest.skip("chromium is not installed (make test-tools, or apt install chromium)")
+        pytest.skip("chromium is not installed (make service-tools, or apt install chromium)")
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:

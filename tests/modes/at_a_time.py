@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock.kafka.log import KafkaLog
-from tests.conftest import SHORT_LIVED
 from tests.eventually import eventually
 from tests.services.kafka import KafkaCluster
 from tests.services.process import Service
@@ -59,7 +58,6 @@ class Place:
             f'[log]\nurl = "kafka://{kafka.bootstrap}"\n'
             f'[spark]\nmaster = "local[2]"\nrealtime_batch = "{BATCH_SECONDS}s"\nshuffle_partitions = 1\n'
             f'[spark.conf]\n"spark.jars" = "{jars}"\n'
-            + "".join(f'"{name}" = "{value}"\n' for name, value in SHORT_LIVED.items())
         )
 
     def start(self, number: int = 0) -> Service:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock import Pipeline, agg
-from penstock.errors import StoreUnavailable
+from penstock.errors import RowsReplaced, StoreUnavailable
 from penstock.modes.batch import run_batch
 from penstock.modes.engine import Engine
 from penstock.modes.replays import run_kappa
@@ -412,18 +412,21 @@ class Reader(threading.Thread):
             while not self._over.is_set():
                 found = self._store.query(sql)[1]
                 self.looks.append(tuple(map(int, found[0])) if len(found) == 1 else tuple(found))
-                with self._store.snapshot() as snapshot:
-                    live = Catalog(snapshot.connection).find_view("total")
-                    total, balances = (
-                        snapshot.read(seen_shape(live.views[name]).table(live.layers)).to_pylist()
-                        for name in ("total", "balances")
-                    )
-                [row] = total
-                self.looks.append(
-                    (row["total"], row["accounts"], sum(each["balance"] for each in balances), len(balances))
-                )
+                # A snapshot of PostgreSQL does not keep tables that are dropped: its readers read again.
+                with suppress(RowsReplaced):
+                    self.looks.append(self._look_into_a_snapshot())
         except BaseException as error:
             self.error = error
+
+    def _look_into_a_snapshot(self) -> tuple[Any, ...]:
+        with self._store.snapshot() as snapshot:
+            live = Catalog(snapshot.connection).find_view("total")
+            total, balances = (
+                snapshot.read(seen_shape(live.views[name]).table(live.layers)).to_pylist()
+                for name in ("total", "balances")
+            )
+        [row] = total
+        return row["total"], row["accounts"], sum(each["balance"] for each in balances), len(balances)
 
     def end(self) -> None:
         self._over.set()

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from penstock import Pipeline, agg
-from tests.modes.harness import Lab
+from tests.modes.harness import Lab, Rows
 
 pytestmark = pytest.mark.spark
 
@@ -125,17 +125,24 @@ def lab(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lab:
     return made
 
 
-@pytest.mark.parametrize("max_rows", [None, 30, 7])
-def test_steps_of_any_size_give_the_rows_of_a_batch(lab: Lab, max_rows: int | None) -> None:
-    expected = lab.batch()
-    assert all(expected.values()), expected
+@pytest.fixture(scope="module")
+def expected(lab: Lab) -> Rows:
+    rows = lab.batch()
+    assert all(rows.values()), rows
+    return rows
+
+
+@pytest.mark.parametrize("max_rows", [None, 7, pytest.param(30, marks=pytest.mark.long)])
+def test_steps_of_any_size_give_the_rows_of_a_batch(lab: Lab, expected: Rows, max_rows: int | None) -> None:
     assert lab.stream(max_rows) == expected
 
 
-@pytest.mark.parametrize("max_rows", [None, 7])
-def test_batch_parts_and_speed_parts_add_up_to_the_rows_of_a_batch(lab: Lab, max_rows: int | None) -> None:
-    assert lab.as_lambda(max_rows) == lab.batch()
+@pytest.mark.parametrize("max_rows", [20, *(pytest.param(each, marks=pytest.mark.long) for each in (None, 7))])
+def test_batch_parts_and_speed_parts_add_up_to_the_rows_of_a_batch(
+    lab: Lab, expected: Rows, max_rows: int | None
+) -> None:
+    assert lab.as_lambda(max_rows) == expected
 
 
-def test_a_replay_in_the_middle_of_a_stream_gives_the_rows_of_a_batch(lab: Lab) -> None:
-    assert lab.as_kappa(20) == lab.batch()
+def test_a_replay_in_the_middle_of_a_stream_gives_the_rows_of_a_batch(lab: Lab, expected: Rows) -> None:
+    assert lab.as_kappa(20) == expected

@@ -32,13 +32,14 @@ def test_every_view_is_kept_as_it_should_be(lab: Lab, expected: Rows) -> None:
     assert not [name for name, rows in expected.items() if not rows]
 
 
-@pytest.mark.parametrize("max_rows", [None, 10, 3])
+@pytest.mark.parametrize("max_rows", [None, 10, pytest.param(3, marks=pytest.mark.long)])
 def test_steps_of_any_size_give_the_rows_of_a_batch(lab: Lab, expected: Rows, max_rows: int | None) -> None:
     assert not differing(expected, lab.stream(max_rows))
 
 
-def test_batch_parts_and_speed_parts_add_up_to_the_rows_of_a_batch(lab: Lab, expected: Rows) -> None:
-    assert not differing(expected, lab.as_lambda(5))
+@pytest.mark.parametrize("max_rows", [20, pytest.param(5, marks=pytest.mark.long)])
+def test_batch_parts_and_speed_parts_add_up_to_the_rows_of_a_batch(lab: Lab, expected: Rows, max_rows: int) -> None:
+    assert not differing(expected, lab.as_lambda(max_rows))
 
 
 def test_a_replay_in_the_middle_of_a_stream_gives_the_rows_of_a_batch(lab: Lab, expected: Rows) -> None:

@@ -1,4 +1,4 @@
-"""The jars of Spark's Kafka connector, which `make test-tools` puts into the virtual environment."""
+"""The jars of Spark's Kafka connector, which `make service-tools` puts into the virtual environment."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def connector() -> str:
     """What `spark.jars` is set to. The test is skipped without the jars; it carries the mark `services`."""
     jars = connector_in(CONNECTOR)
     if not jars:
-        pytest.skip("Spark's Kafka connector is not here: make test-tools gets it from Maven Central")
+        pytest.skip("Spark's Kafka connector is not here: make service-tools gets it from Maven Central")
     return ",".join(map(str, jars))

@@ -1,6 +1,6 @@
 """Real Kafka brokers for the tests of this process: KRaft in combined mode, on loopback, in a temporary folder.
 
-The jars come from Maven Central, once: `make test-tools` puts them into the virtual environment.
+The jars come from Maven Central, once: `make service-tools` puts them into the virtual environment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.services.process import Service, port_of, reserve_port
 POM = Path(__file__).with_name("kafka.pom.xml")
 VERSION = re.findall("<version>(4[^<]+)</version>", POM.read_text())[0]
 JARS = Path(sys.prefix) / f"kafka-{VERSION}"
-"""Where `make test-tools` puts the jars."""
+"""Where `make service-tools` puts the jars."""
 
 # A small broker, which prints nothing unless something is wrong.
 JAVA_OPTIONS = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true")
@@ -280,7 +280,7 @@ def other_kafka() -> Iterator[KafkaCluster]:
 def running(*, brokers: int, **options: Any) -> Iterator[KafkaCluster]:
     """A cluster in a temporary folder, up to the end of the iteration."""
     if not JARS.is_dir():
-        pytest.skip(f"Kafka {VERSION} is not installed: run `make test-tools`, which needs mvn (apt install maven)")
+        pytest.skip(f"Kafka {VERSION} is not installed: run `make service-tools`, which needs mvn (apt install maven)")
     with tempfile.TemporaryDirectory(prefix="penstock-kafka-") as folder:
         cluster = KafkaCluster(Path(folder), brokers=brokers, **options)
         try:

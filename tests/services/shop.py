@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.log.log import Log
 from penstock.log.partition import ARRIVED
-from tests.conftest import SHORT_LIVED
+from tests.conftest import JAVA_OPTIONS
 from tests.eventually import eventually
 from tests.services.driver import COMMAND_SECONDS, Driver
 
@@ -227,10 +227,8 @@ STREAM = ("run", "app.py", "--mode", "stream", "--once", "--max-rows", str(EVENT
 
 def settings(log_url: str, views_url: str, master: str, **conf: str) -> str:
     """A penstock.toml: where everything is, and a Spark that needs little."""
-    options = SHORT_LIVED["spark.driver.defaultJavaOptions"]
     small = {
-        "spark.driver.defaultJavaOptions": options,
-        "spark.executor.defaultJavaOptions": options,
+        "spark.executor.defaultJavaOptions": JAVA_OPTIONS,
         "spark.executor.memory": "512m",
     }
     lines = [

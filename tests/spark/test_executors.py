@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SHORT_LIVED
 from tests.services.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
@@ -90,10 +89,9 @@ def answers(spark_cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactor
         "too large": {"spark.executor.memory": "900g"},
         "wrong secret": {"spark.authenticate.secret": "guessed"},
     }
-    conf = f'{{ "spark.driver.defaultJavaOptions" = "{SHORT_LIVED["spark.driver.defaultJavaOptions"]}" }}'
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(cases)],
-        env={**os.environ, **spark_cluster.settings(), "PENSTOCK_SPARK_CONF": conf},
+        env={**os.environ, **spark_cluster.settings()},
         cwd=folder,
         capture_output=True,
         text=True,

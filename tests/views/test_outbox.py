@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import Connection, event, insert, select
+from sqlalchemy import Connection, delete, event, insert, select
 
 from penstock.errors import RecordsRefused, UnknownTopic
 from penstock.log.folder_log import FolderLog
@@ -343,7 +343,7 @@ def _slow_relay(url: str, root: str, killed_at: str) -> None:
 
     outbox.DELIVERY_BYTES_MAX = 500
     setattr(FolderPartition, "append", before(FolderPartition.append))  # noqa: B010
-    setattr(outbox, "delete", before(outbox.delete))  # noqa: B010
+    setattr(outbox, "delete", before(delete))  # noqa: B010
     with open_store(url) as store, open_log(Path(root)) as log:
         event.listen(store.engine, "commit", moment)
         for _ in Relay(store, log, "shop")._deliver("changes"):
