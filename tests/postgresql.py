@@ -99,6 +99,7 @@ class OwnServer(Server):
                 [str(binaries() / program), *arguments],
                 user="postgres" if os.geteuid() == 0 else None,
                 cwd=self.folder,
+                env={**os.environ, "PGCTLTIMEOUT": "600"},
                 # To a file, not a pipe: the server inherits it and would keep a pipe open.
                 stdin=subprocess.DEVNULL,
                 stdout=out,

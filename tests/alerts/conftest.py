@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]
     if request.param == "postgresql":
         server: Server = request.getfixturevalue("postgresql")
         url = server.new_database()
-    with open_store(url) as opened:
+    with open_store(url, lease=timedelta(hours=1)) as opened:
         yield opened
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
@@ -214,9 +215,11 @@ def test_an_append_wakes_a_waiting_consumer(
 
 def test_idle_consumers_sleep_until_the_kernel_wakes_them(log: FolderLog, monkeypatch: pytest.MonkeyPatch) -> None:
     asleep: dict[Wakeup, float] = {}
+    waits = itertools.count()
     wait = Wakeup.wait
 
     def spied(wakeup: Wakeup, timeout: float | None) -> frozenset[Path]:
+        next(waits)
         asleep[wakeup] = math.inf if timeout is None else timeout
         try:
             return wait(wakeup, timeout)
@@ -224,8 +227,9 @@ def test_idle_consumers_sleep_until_the_kernel_wakes_them(log: FolderLog, monkey
             del asleep[wakeup]
 
     monkeypatch.setattr(Wakeup, "wait", spied)
+    monkeypatch.setattr(intake, "LOOK_SECONDS", 3600.0)
     topic = log.create("wide", "n bigint", partitions=4)
-    consumers = [log.consumer("wide", group="g", session_timeout="2 minutes") for _ in range(4)]
+    consumers = [log.consumer("wide", group="g", session_timeout="1h") for _ in range(4)]
     consumers.append(log.consumer("wide*"))
     threads = [threading.Thread(target=consumer.poll) for consumer in consumers]
     for thread in threads:
@@ -235,6 +239,9 @@ def test_idle_consumers_sleep_until_the_kernel_wakes_them(log: FolderLog, monkey
         lambda: sum(seconds > 25 and not each.is_polling for each, seconds in [*asleep.items()]) == 9,
         explain=lambda: asleep,
     )
+    before = next(waits)
+    time.sleep(0.3)
+    assert next(waits) == before + 1, "a thread woke up although nothing happened"
     for number in range(4):
         put(topic, number, partition=number)
     for thread, consumer in zip(threads, consumers, strict=True):

@@ -121,7 +121,7 @@ def test_a_killed_member_is_replaced_at_once_and_nothing_is_lost(
 def test_a_frozen_member_is_replaced_and_comes_back_as_a_new_one(
     log: FolderLog, orders: FolderTopic, start: Start
 ) -> None:
-    options = ("--session-timeout", "2s", "--commit", "--work-seconds", "0.002")
+    options = ("--session-timeout", "5s", "--commit", "--work-seconds", "0.002")
     frozen, other = members = [start(*options) for _ in range(2)]
     eventually(lambda: shares(log) == [2, 2])
     eventually(lambda: put(orders, 5) and all(len(member.records("done")) > 20 for member in members))

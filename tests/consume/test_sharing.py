@@ -16,7 +16,10 @@ from tests.eventually import eventually
 
 
 def test_members_share_and_each_record_comes_once(log: FolderLog, orders: FolderTopic) -> None:
-    with log.consumer("orders", group="g") as first, log.consumer("orders", group="g") as second:
+    with (
+        log.consumer("orders", group="g", session_timeout="1h") as first,
+        log.consumer("orders", group="g", session_timeout="1h") as second,
+    ):
         eventually(lambda: len(first.assignment) == len(second.assignment) == 1)
         put(orders, 1)
         put(orders, 2, partition=1)
@@ -30,9 +33,9 @@ def test_members_share_and_each_record_comes_once(log: FolderLog, orders: Folder
 def test_a_partition_waits_until_the_application_is_done_with_it(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, 1)
     put(orders, 2, partition=1)
-    with log.consumer("orders", group="g") as first:
+    with log.consumer("orders", group="g", session_timeout="1h") as first:
         assert sorted(values(first.poll(0))) == [1, 2]
-        with log.consumer("orders", group="g") as second:
+        with log.consumer("orders", group="g", session_timeout="1h") as second:
             assert second.poll(0.3) == []
             assert second.assignment == ()
             first.poll(0)
@@ -43,10 +46,10 @@ def test_a_partition_waits_until_the_application_is_done_with_it(log: FolderLog,
 def test_a_loop_over_events_gives_a_partition_up_between_two_events(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, *range(0, 100, 2))
     put(orders, *range(1, 100, 2), partition=1)
-    with log.consumer("orders", group="g") as first:
+    with log.consumer("orders", group="g", session_timeout="1h") as first:
         events = first.events(timeout=0.2)
         seen = [next(events)["n"] for _ in range(10)]
-        with log.consumer("orders", group="g") as second:
+        with log.consumer("orders", group="g", session_timeout="1h") as second:
             eventually(lambda: second.assignment == (("orders", 1),))  # The loop has not reached it yet.
             seen += [event["n"] for event in events]
             assert seen == list(range(0, 100, 2))
@@ -55,13 +58,14 @@ def test_a_loop_over_events_gives_a_partition_up_between_two_events(log: FolderL
 
 def test_a_loop_over_events_gives_up_the_partition_it_is_in(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, *range(100), partition=1)
-    with log.consumer("orders", group="g") as first:
+    with log.consumer("orders", group="g", session_timeout="1h") as first:
         events = first.events(timeout=0.2)
         seen = [next(events)["n"] for _ in range(10)]
-        with log.consumer("orders", group="g") as second:
+        with log.consumer("orders", group="g", session_timeout="1h") as second:
             eventually(lambda: is_asked_to_give_up(first))
             assert second.poll(0) == [], "the tenth event is in the application's hands"
             assert list(events) == []
+            eventually(lambda: second.assignment == (("orders", 1),))
             assert [event["n"] for event in second.events(timeout=0.2)] == list(range(10, 100))
     assert seen == list(range(10))
 
@@ -69,7 +73,7 @@ def test_a_loop_over_events_gives_up_the_partition_it_is_in(log: FolderLog, orde
 def test_without_automatic_commits_a_partition_waits_for_the_commit(log: FolderLog, orders: FolderTopic) -> None:
     put(orders, 1)
     put(orders, 2, partition=1)
-    options = {"group": "g", "auto_commit": None}
+    options = {"group": "g", "auto_commit": None, "session_timeout": "1h"}
     with log.consumer("orders", **options) as first:
         assert len(first.poll(0)) == 2
         with log.consumer("orders", **options) as second:
@@ -127,7 +131,7 @@ def test_a_member_that_does_not_poll_loses_its_partitions(
 
 def test_a_consumer_that_was_forgotten_frees_its_partitions(log: FolderLog, orders: FolderTopic) -> None:
     forgotten = log.consumer("orders", group="g", session_timeout="1h")
-    with log.consumer("orders", group="g") as other:
+    with log.consumer("orders", group="g", session_timeout="1h") as other:
         eventually(lambda: len(other.assignment) == 1)
         del forgotten
         # Its own thread may hold it for a moment, just while the collector looks: so it looks again.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -28,12 +29,15 @@ def test_nothing_is_read_while_nobody_watches(shop: Shop, monkeypatch: pytest.Mo
     monkeypatch.setattr(pulse_module, "BEAT_SECONDS", 0.05)
     monkeypatch.setattr(pulse_module, "LINGER_SECONDS", 0.1)
     with started(shop) as service:
-        assert not service.pulse.is_running
+        time.sleep(0.2)
+        assert service.pulse.beat is None
         with service.pulse.watching(), service.pulse.watching():
             eventually(lambda: service.pulse.number >= 3)
             assert service.pulse.watchers == 2
         eventually(lambda: not service.pulse.is_running)
         number = service.pulse.number
+        time.sleep(0.2)
+        assert service.pulse.number == number
         with service.pulse.watching():
             eventually(lambda: service.pulse.number > number)
 

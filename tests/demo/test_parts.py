@@ -16,7 +16,7 @@ from penstock.errors import DemoFailed
 
 @pytest.fixture
 def ending() -> Iterator[Ending]:
-    """One that listens to the signals of this process."""
+    """An `Ending` that handles the signals of this process."""
     before = {number: signal.getsignal(number) for number in Ending.NUMBERS}
     ending = Ending()
     ending.listen()

@@ -132,7 +132,7 @@ class Town:
         self.unexpected: list[str] = []
 
     def work(self, batches: int, power_off: Callable[[], None]) -> None:
-        """Until so many batches are acknowledged and no chore is left to begin; then the power goes, in the middle."""
+        """Work until `batches` are acknowledged and every chore has acted once. Then cut the power, while all go on."""
         writing: list[Chore] = [self._write, self._write, self._produce]
         chores = [*writing, self._consume, self._maintain, self._administer]
         threads = [
@@ -202,8 +202,8 @@ class Town:
         if self._number % 2:  # So that something is sealed, however slow the machine is.
             log.topic(workers.PLAIN).seal(active=True)
         while True:
-            yield
             workers.maintain_once(log.topic(dice.choice([workers.PLAIN, workers.KEPT, workers.TABLE])), dice)
+            yield
             time.sleep(0.001)
 
     def _administer(self, log: FolderLog, history: History, dice: random.Random) -> Iterator[None]:

@@ -19,4 +19,3 @@ def test_kills_neither_lose_nor_repeat_what_was_acknowledged(tmp_path: Path, kil
         assert all(stored.sealed_end for stored in each.verdict.partitions.values()), "something was never sealed"
     killed = {name: sum(each.kills[name] for each in rounds) for name in CREW}
     assert sum(killed.values()) == kills
-    assert min(killed.values()) >= kills // len(CREW) - len(rounds)

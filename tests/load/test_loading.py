@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -411,7 +412,8 @@ def test_load_survives_real_kills(tmp_path: Path, count: int, kills: int) -> Non
             is_paused = kill % 2 == 0
             appends = str(choose.randint(5, 20 + 10 * kill))
             command = [sys.executable, "-c", LOADER, appends, "pause" if is_paused else "go on", *loading]
-            with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as process, ExitStack() as stack:
+                stack.callback(process.kill)  # Whatever happens: leaving the block waits for the process.
                 assert process.stdout is not None
                 is_told = process.stdout.readline() == b"now\n"
                 time.sleep(0 if is_paused else choose.uniform(0, 0.2))

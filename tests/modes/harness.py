@@ -73,7 +73,10 @@ class Lab:
             url = self._new_url()
         views = compiled or (self.compiled() if pipeline is None else None)
         with (
-            open_store(url or f"sqlite:{self.folder / (name or f'views{self._runs}')}.db") as store,
+            # However long this process is kept waiting, no server ends its transactions.
+            open_store(
+                url or f"sqlite:{self.folder / (name or f'views{self._runs}')}.db", lease=timedelta(hours=1)
+            ) as store,
             open_engine(pipeline or self.pipeline, log=self.log, store=store, spark=self.spark, views=views) as engine,
         ):
             yield engine, store

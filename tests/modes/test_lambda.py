@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -412,9 +412,11 @@ class Reader(threading.Thread):
             while not self._over.is_set():
                 found = self._store.query(sql)[1]
                 self.looks.append(tuple(map(int, found[0])) if len(found) == 1 else tuple(found))
-                # A snapshot of PostgreSQL does not keep tables that are dropped: its readers read again.
-                with suppress(RowsReplaced):
+                try:
                     self.looks.append(self._look_into_a_snapshot())
+                except RowsReplaced:
+                    # A snapshot of PostgreSQL does not keep tables that are dropped: its readers read again.
+                    assert self._store.engine.dialect.name == "postgresql"
         except BaseException as error:
             self.error = error
 
@@ -431,6 +433,7 @@ class Reader(threading.Thread):
     def end(self) -> None:
         self._over.set()
         self.join()
+        self.looks.append(self._look_into_a_snapshot())
         if self.error is not None:
             raise self.error
 

@@ -41,7 +41,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lab:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of one mebibyte, until it is made larger."""
     if os.geteuid() != 0:
-        pytest.skip("only root may mount a file system")
+        pytest.skip("only root may mount a file system: run this test as root")
     place = tmp_path / "disk"
     place.mkdir()
     done = subprocess.run(
@@ -53,6 +53,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+@pytest.mark.system
 def test_a_full_disk_is_waited_for_and_nothing_is_half_stored(lab: Lab, small_disk: Path) -> None:
     errors: list[StoreUnavailable] = []
     steps: list[int] = []

@@ -29,7 +29,7 @@ def append(topic: Topic, *numbers: int) -> None:
 async def heard(
     service: Service, topic: Topic, at: Cut, count: int, then: Callable[[Leaf], Awaitable[Any]] | None = None
 ) -> list[dict[str, Any]]:
-    """So many records, as a listener gets them that awaits `then` after each leaf."""
+    """That many records, as a listener receives them that awaits `then` after each leaf."""
     found: list[dict[str, Any]] = []
     async with aclosing(service.feeds.follow(topic, at, as_it_is)) as following:  # type: ignore[type-var]
         async for leaf in following:
@@ -158,7 +158,7 @@ def test_a_listener_that_leaves_takes_nothing_from_the_others(site: Site) -> Non
     run(site, body)
 
 
-def test_all_listeners_learn_that_a_topic_is_deleted_and_made_anew(site: Site) -> None:
+def test_all_listeners_learn_that_a_topic_is_deleted_and_created_again(site: Site) -> None:
     async def body(service: Service, topic: Topic) -> None:
         listening = [asyncio.create_task(heard(service, topic, topic.end(), 1)) for _ in range(3)]
         await joined(service, 3)

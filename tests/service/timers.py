@@ -11,7 +11,7 @@ from tests.eventually import LIMIT_SECONDS
 
 
 class ManualTimer:
-    """One call that is due when the test has advanced the time so far."""
+    """A call that is due once the test has advanced the clock to its time."""
 
     def __init__(self, due: float, call: Callable[[], object]) -> None:
         self.due = due

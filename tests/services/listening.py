@@ -74,7 +74,7 @@ def listening(ports: range) -> Iterator[Heard]:
 
 @contextmanager
 def reserved_range(count: int) -> Iterator[range]:
-    """So many ports in a row, reserved for servers that this process starts."""
+    """A row of ports, reserved for servers that this process starts."""
     reserved: list[socket.socket] = []
     while len(reserved) < count:
         try:

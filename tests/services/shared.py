@@ -15,8 +15,10 @@ import fcntl, os, subprocess, sys
 description, users, *stop = sys.argv[1:]
 with open(users, "a") as file:
     fcntl.flock(file, fcntl.LOCK_EX)
-    os.unlink(description)
-    subprocess.run(stop)
+    try:
+        os.unlink(description)
+    finally:
+        subprocess.run(stop)
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -22,5 +23,5 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def store(url: str) -> Iterator[Store]:
-    with open_store(url) as opened:
+    with open_store(url, lease=timedelta(hours=1)) as opened:
         yield opened

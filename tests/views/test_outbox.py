@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -295,10 +296,15 @@ def test_kills_at_any_moment_change_nothing(tmp_path: Path, root: Path, dice: ra
     assert_once_and_in_order(root, range(total))
 
 
-def relay_process(url: str, root: Path, moment: int = 0) -> subprocess.Popen[bytes]:
-    """A relay in its own process, which kills itself at this moment (0: never)."""
+@contextmanager
+def relay_process(url: str, root: Path, moment: int = 0) -> Iterator[subprocess.Popen[bytes]]:
+    """A relay in its own process, which kills itself at this moment (0: never). It is killed at the end."""
     words = [sys.executable, "-m", "tests.views.test_outbox", url, str(root), str(moment)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE)
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as relay:
+        try:
+            yield relay
+        finally:
+            relay.kill()
 
 
 def kill_after(patched: pytest.MonkeyPatch, appends: int) -> None:

@@ -79,7 +79,7 @@ class Newcomer(threading.Thread):
             self.refused = error
 
     def wait_until_told(self, times: int = 1) -> str:
-        """Wait until it has waited for the lock so many times, and return its last words."""
+        """Wait until it has waited for the lock that many times, and return its last message."""
         eventually(lambda: len(self.told) >= times or not self.is_alive())
         assert self.is_alive(), "it did not wait"
         return self.told[-1]

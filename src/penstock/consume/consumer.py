@@ -81,8 +81,8 @@ class Consumer:
         `start` is "earliest", "latest", an offset or a time of arrival. `auto_commit` says how often progress is
         committed, None that you do it. `processing_timeout` is the longest that you may take between two polls.
         `max_rows` bounds what one poll returns. `on_removed="raise"` raises OffsetOutOfRange where retention was
-        faster than the consumer, instead of a warning and a count in `stats`. `monotonic` is the clock of all these
-        timeouts, in seconds; tests pass their own.
+        faster than the consumer, instead of a warning and a count in `stats`. Tests pass `monotonic`, the clock in
+        seconds of the timeouts that this process watches itself.
         """
         options = consumer_options(
             topics, group=group, start=start, auto_commit=auto_commit, session_timeout=session_timeout,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.modes.agreement.trap_views import KEPT, events, others, people, traps
 from tests.modes.harness import Lab, Rows
-from tests.modes.trap_views import KEPT, events, others, people, traps
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

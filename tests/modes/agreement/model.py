@@ -37,7 +37,7 @@ from penstock.upkeep.shape import Shape
 from penstock.upkeep.step import Keeper, Step
 from penstock.upkeep.whole import Whole
 from penstock.views.store import Store, open_store
-from tests.modes.grammar import TOPIC, TOPICS, Aggregate, Columns, Groups, Joined, Row, Rows, View, evaluate
+from tests.modes.agreement.grammar import TOPIC, TOPICS, Aggregate, Columns, Groups, Joined, Row, Rows, View, evaluate
 
 How = Literal["fold", "window", "group", "whole"]
 MOMENT = pa.timestamp("us", tz="UTC")

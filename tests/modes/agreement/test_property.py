@@ -27,10 +27,10 @@ from penstock.modes.running import RunningSet
 from penstock.upkeep.compiled import CompiledView, try_compile
 from penstock.upkeep.step import finish
 from penstock.views.store import Store, open_store
-from tests.modes.grammar import DDL, TOPICS, Aggregate, Groups, Joined, Row
+from tests.modes.agreement.grammar import DDL, TOPICS, Aggregate, Groups, Joined, Row
+from tests.modes.agreement.model import How, Kept, expected, open_model
+from tests.modes.agreement.random_views import ARRIVED_FROM, LATENESS, START, Case, Turn, cases
 from tests.modes.harness import plain
-from tests.modes.model import How, Kept, expected, open_model
-from tests.modes.random_views import ARRIVED_FROM, LATENESS, START, Case, Turn, cases
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from penstock.modes.topics import make_topics
 from penstock.pipeline.loading import load_pipeline
 from penstock.produce.dead_letters import RAW_BYTES_MAX
 from tests.eventually import eventually
-from tests.modes.at_a_time import LIMIT_SECONDS, Place, ended, records
+from tests.modes.realtime.at_a_time import LIMIT_SECONDS, Place, ended, records
 from tests.services.kafka import MECHANISM, KafkaCluster
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]

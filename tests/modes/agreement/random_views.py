@@ -8,8 +8,21 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 
-from tests.modes.grammar import TOPIC, TOPICS, Aggregate, Columns, Groups, Joined, Row, Rows, Sum, Test, View, Window
-from tests.modes.model import Kept, ways
+from tests.modes.agreement.grammar import (
+    TOPIC,
+    TOPICS,
+    Aggregate,
+    Columns,
+    Groups,
+    Joined,
+    Row,
+    Rows,
+    Sum,
+    Test,
+    View,
+    Window,
+)
+from tests.modes.agreement.model import Kept, ways
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATENESS = "10 minutes"

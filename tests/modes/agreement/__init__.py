@@ -1,0 +1,1 @@
+"""All modes give the same rows: views full of traps, and random pipelines."""

@@ -1,0 +1,1 @@
+"""Record at a time, in Spark's real-time mode."""
