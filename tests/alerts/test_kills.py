@@ -53,7 +53,7 @@ def test_a_kill_at_any_point_tells_each_row_once(tmp_path: Path, spark: SparkSes
     # Steps take two records: a key may go up by two in one, and is then told once. The last of each was told.
     assert len({*told}) == len(told)
     assert sorted(text for _, text in told) == sorted(mails)
-    # Only accounts with more than one item are told.
+    # The alert is about accounts with more than one item.
     assert {f"{account} {items}" for account, items in rows_now.items() if items > 1} <= {text for _, text in told}
     assert sum(rows_now.values()) == minute
     assert [each.state for each in found if each.receiver == MAIL] == ["waiting"] * (len(found) // 2)

@@ -1,4 +1,4 @@
-"""A real web hook in this process, with or without TLS, that gives the answers it is told to."""
+"""A real web hook in this process, with or without TLS, with configurable answers."""
 
 from __future__ import annotations
 

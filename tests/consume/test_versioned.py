@@ -40,7 +40,7 @@ def another(folder: Path, **options: Any) -> VersionedDocument:
 
 
 class Sleeper:
-    """A clock that moves only while somebody sleeps."""
+    """A clock that only `sleep` moves."""
 
     slept = 0.0
 

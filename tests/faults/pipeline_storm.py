@@ -45,7 +45,7 @@ EVENTS = 7
 """Appended before each run: enough for a few steps."""
 NTH_MAX = 3
 MISSES_MAX = 4
-"""A storm gives up after so many runs in a row that never came to their point."""
+"""How many runs in a row may miss their point before the storm fails."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 

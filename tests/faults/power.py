@@ -38,7 +38,7 @@ FLUSH, FLUSH_JOURNAL, FLUSH_NOTHING = 0, 1, 2
 IMAGE_BYTES = 48 << 20
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 BATCHES_MAX = 80
-"""The power goes after so many batches were acknowledged, at most."""
+"""The largest number of acknowledged batches before the power is cut."""
 CUTS_PER_LOG = 10
 """Then the log is thrown away and a new one begun, so that judging stays cheap."""
 

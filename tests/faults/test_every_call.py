@@ -12,7 +12,7 @@ from tests.faults.scenarios import Scenario
 
 pytestmark = pytest.mark.system
 PARQUET_STEP = 12
-"""Parquet is written under a temporary name by very many small writes, all alike: one in so many is enough."""
+"""Parquet is written in many small, similar writes to a temporary file. One in this many is tried."""
 
 
 def calls(scenario: Scenario, directory: Path) -> list[Call]:

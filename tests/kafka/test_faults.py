@@ -141,7 +141,7 @@ def test_records_are_stored_once_in_order_when_the_leader_is_killed(
                 seen[records.topic] += records.batch.column("n").to_pylist()
 
         def follow(count: int) -> None:
-            """Reads until both writers have stored so many records more."""
+            """Reads until both writers have stored that many more records."""
             wanted = {key: value + count for key, value in acknowledged.items()}
 
             def is_reached() -> bool:

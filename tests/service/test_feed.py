@@ -43,7 +43,7 @@ async def heard(
 
 
 async def joined(service: Service, listeners: int) -> None:
-    """Waits until so many listeners have joined the only feed, and it knows the end of its topic."""
+    """Waits until that many listeners have joined the only feed, and it knows the end of its topic."""
 
     def have_joined() -> bool:
         return [(each.listeners, each.head is None) for each in service.feeds._feeds.values()] == [(listeners, False)]
