@@ -31,6 +31,8 @@ ROOT = Path(__file__).parent.parent
 SLOWER_MARKS = ("spark", "system", "services", "long", "timing")
 SLOWER_TIMEOUT_SECONDS = 600
 LONG_TIMEOUT_SECONDS = 1800
+DRIVERS = pytest.mark.xdist_group("drivers")
+"""For tests with Spark that mostly wait for drivers in processes of their own: the other worker runs them."""
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that lives for minutes is not worth optimising: most of its time would go into its own compiler."""
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)  # For the drivers of commands that tests run, too.
@@ -70,7 +72,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.quick)
         elif not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS if "long" in marks else SLOWER_TIMEOUT_SECONDS))
-        if group := next((each for each in ("services", "spark") if each in marks), None):
+        group = next((each for each in ("services", "spark") if each in marks), None)
+        if group and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(group))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import DRIVERS, ROOT
 from tests.documentation import BlockFailed, blocks_of, marks_of, run_page
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -16,7 +16,9 @@ EXAMPLES = [path for path in sorted((ROOT / "src").rglob("*.py")) if ">>> " in p
 
 
 def page_of(path: Path) -> object:
-    marks = [getattr(pytest.mark, mark) for mark in marks_of(path, blocks_of(path))]
+    names = marks_of(path, blocks_of(path))
+    group = [] if "services" in names else [DRIVERS]
+    marks = [*(getattr(pytest.mark, name) for name in names), *group]
     return pytest.param(path, id=str(path.relative_to(ROOT)), marks=marks)
 
 

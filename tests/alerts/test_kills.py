@@ -16,11 +16,12 @@ from penstock.modes.topics import make_topics
 from penstock.views.store import open_store
 from tests.alerts.waiting import entries
 from tests.alerts.worker import MAIL, Job, accounts, work
+from tests.conftest import DRIVERS
 from tests.faults.pipeline_storm import process_context
 from tests.faults.pipeline_worker import Gateway, Point, Strike
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, DRIVERS]
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.upkeep.compiled import compile_pipeline
+from tests.conftest import DRIVERS
 from tests.faults.pipeline_storm import POINTS, Storm, storm_at, storm_everywhere
 from tests.faults.pipeline_worker import accounts
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, DRIVERS]
 
 KILLS = 5
 """At each point; `python -m tests.faults.pipeline_storm --kills 20` kills more often."""

@@ -25,12 +25,13 @@ from penstock.modes.stream import run_stream
 from penstock.upkeep.compiled import compile_pipeline
 from penstock.views import takeover
 from penstock.views.store import open_store
+from tests.conftest import DRIVERS
 from tests.eventually import LIMIT_SECONDS, eventually
 from tests.faults.pipeline_storm import Storm, process_context
 from tests.faults.pipeline_worker import Point, Strike, accounts, work
 from tests.postgresql import Server
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, DRIVERS]
 
 LEASE = timedelta(seconds=1)
 """Of runs that are to be replaced. Before they freeze no other wants the pipeline, so a slow one loses nothing."""

@@ -15,6 +15,7 @@ from penstock.errors import (
     SeveralPipelines,
 )
 from penstock.pipeline.loading import load_pipeline
+from tests.conftest import DRIVERS
 
 ONE = 'from penstock import Pipeline\nassert __name__ != "__main__"\napp = Pipeline("one")\nsame = app\n'
 TWO = ONE + 'other = Pipeline("two")\n'
@@ -149,6 +150,7 @@ def test_several_pipelines_are_named() -> None:
 
 
 @pytest.mark.spark
+@DRIVERS
 def test_functions_of_the_file_reach_sparks_workers() -> None:
     """In a process of its own: this one has the file's folder as its current one, as workers do."""
     write("shop/helpers_of_udf.py", "def twice(n):\n    return 2 * n\n")
