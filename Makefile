@@ -25,7 +25,7 @@ test: test-tools lint ## Lint, types, and the tests without outside servers; at 
 	@$(RUN) -m tests.run gate $(ARGS)
 
 test-quick: $(STAMP) ## The tests that need only Python; 2 to 3 minutes.
-	@$(RUN) -m pytest -m quick -n 2 $(ARGS)
+	@$(RUN) -m tests.run quick $(ARGS)
 
 test-services: service-tools ## The tests with Kafka, a Spark cluster, real-time mode and a browser; at most 15 minutes.
 	@$(RUN) -m tests.run services $(ARGS)
@@ -72,13 +72,15 @@ machine:
 install = missing="$(strip $(1))"; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null && missing=; fi; \
-	if [ -n "$$missing" ]; then echo "not installed: $$missing; tests that need them are skipped"; fi
+	if [ -n "$$missing" ]; then \
+		echo "not installed: $$missing (as root: apt install $$missing); tests that need them are skipped"; fi
 missing = $(shell PATH="$$PATH:/usr/sbin:/sbin"; command -v $(1) >/dev/null 2>&1 || echo $(2))
 
 # Crash tests need strace and mkfs.ext4, the other half of the view tests a PostgreSQL.
 test-tools: $(STAMP)
 	@$(call install,$(call missing,strace,strace) $(call missing,mkfs.ext4,e2fsprogs) \
-		$(if $(wildcard /usr/lib/postgresql/*/bin/initdb),,$(call missing,initdb,postgresql)))
+		$(if $(wildcard $(addsuffix /bin/initdb,/usr/lib/postgresql/1[5-9] /usr/lib/postgresql/[2-9][0-9])),,\
+		$(call missing,initdb,postgresql)))
 
 # Kafka's jars and Spark's Kafka connector come from Maven Central, the accessibility checker from npm.
 service-tools: test-tools

@@ -38,7 +38,6 @@ MISSPELT = {
     "shell-session": "console",
 }
 NEEDS_SPARK = re.compile(r"penstock\.spark|pyspark|\.read(_stream)?\(spark")
-BLOCK_SECONDS = 100
 
 
 @dataclass(frozen=True)
@@ -164,9 +163,7 @@ def _run_bash(block: Block, script: str, folder: Path) -> str:
             start_new_session=True,
         )  # fmt: skip
         try:
-            status: int | None = shell.wait(timeout=BLOCK_SECONDS)
-        except subprocess.TimeoutExpired:
-            status = None
+            status = shell.wait()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
@@ -174,8 +171,7 @@ def _run_bash(block: Block, script: str, folder: Path) -> str:
         output.seek(0)
         printed = output.read()
     if status != 0:
-        ended = f"was not done after {BLOCK_SECONDS} s" if status is None else f"ended with exit code {status}"
-        raise BlockFailed(block, f"{ended}\n{script}\n{printed}")
+        raise BlockFailed(block, f"ended with exit code {status}\n{script}\n{printed}")
     return printed
 
 

@@ -17,6 +17,7 @@ import pytest
 TESTS = Path(__file__).parent
 RECORD = TESTS / "folder_times.json"
 BUDGET_SECONDS = 120
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 GROWTH_MAX = 1.25
 """A folder with this many times the tests it had when it was recorded must be recorded again."""
 
@@ -31,11 +32,15 @@ class FolderTimes:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[folder_of(report.nodeid)] += report.duration
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
         terminalreporter.section("seconds by folder")
         for folder, seconds in sorted(self._seconds.items(), key=lambda each: -each[1]):
             terminalreporter.write_line(f"{seconds:8.1f} s  {folder}")
-        if self._is_recorded:
+        if not self._is_recorded:
+            return
+        if exitstatus != pytest.ExitCode.OK or terminalreporter.config.option.keyword:
+            terminalreporter.write_line(f"{RECORD.name} stays as it was: it records complete runs that passed")
+        else:
             record = {
                 folder: {"seconds": round(self._seconds[folder], 1), "tests": count}
                 for folder, count in sorted(test_counts().items())
@@ -52,7 +57,7 @@ def test_counts() -> Counter[str]:
     """How many test functions each folder has."""
     counts: Counter[str] = Counter()
     for path in TESTS.rglob("test_*.py"):
-        functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+        functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, FUNCTIONS)]
         folder = folder_of(str(path.relative_to(TESTS.parent)))
         counts[folder] += sum(each.name.startswith("test_") for each in functions)
     return counts

@@ -21,7 +21,8 @@ import trustme
 from tests.services.process import port_of, reserve_port
 from tests.services.shared import shared
 
-BINARIES = ("/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/16/bin", "/usr/lib/postgresql/17/bin")
+DEBIAN = Path("/usr/lib/postgresql")
+OLDEST = 15
 
 
 @dataclass
@@ -168,11 +169,11 @@ def running(
 @functools.cache
 def binaries() -> Path:
     """The folder of PostgreSQL's programs; the test is skipped where there is none."""
-    places = [*map(Path, BINARIES)]
-    if config := shutil.which("pg_config"):
-        found = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=False).stdout.strip()
-        places.insert(0, Path(found))
+    versions = sorted((int(each.name) for each in DEBIAN.glob("*") if each.name.isdecimal()), reverse=True)
+    places = [DEBIAN / str(version) / "bin" for version in versions if version >= OLDEST]
+    if initdb := shutil.which("initdb"):
+        places.insert(0, Path(initdb).resolve().parent)
     for place in places:
         if (place / "initdb").is_file():
             return place
-    pytest.skip("no PostgreSQL 15 or newer here: apt install postgresql, or put pg_config on the PATH")
+    pytest.skip(f"no PostgreSQL {OLDEST} or newer here: apt install postgresql, or put its initdb on the PATH")

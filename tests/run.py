@@ -1,4 +1,4 @@
-"""Runs the tests of one target of the Makefile: `python -m tests.run gate|services|long|timing [pytest options]`.
+"""Runs the tests of one target of the Makefile: `python -m tests.run gate|quick|services|long|timing [pytest options]`.
 
 Each run writes a JUnit file to build/test-reports and prints the slowest tests and the seconds by folder.
 """
@@ -31,6 +31,7 @@ class Target:
 
 
 TARGETS = {
+    "quick": Target("quick", workers=2),
     "gate": Target("not services and not long and not timing", workers=2),
     "services": Target("services and not long and not timing", workers=0, has_rerun=True),
     "long": Target("long and not timing", workers=2, is_random=True),

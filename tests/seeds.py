@@ -21,7 +21,9 @@ def seed(request: pytest.FixtureRequest) -> int:
     """The seed of this test."""
     is_long = request.node.get_closest_marker("long") is not None
     chosen = int(os.environ.get(VARIABLE) or (random.randrange(1_000_000) if is_long else GATE_SEED))
-    print(f"to repeat: {VARIABLE}={chosen} pytest '{request.node.nodeid}'")
+    group = request.node.get_closest_marker("xdist_group")
+    test = request.node.nodeid.removesuffix(f"@{group.args[0]}") if group else request.node.nodeid
+    print(f"to repeat: {VARIABLE}={chosen} pytest '{test}'")
     return chosen
 
 

@@ -57,7 +57,7 @@ def test_every_mark_belongs_to_a_target() -> None:
     """A test runs in exactly one target, whatever its marks."""
     for marks in ("", "quick", "spark", "system", "services", "long", "timing", "services long", "spark services long"):
         given = {name: name in marks.split() for name in ("services", "long", "timing")}
-        chosen = [name for name, target in TARGETS.items() if eval(target.marks, {}, given)]
+        chosen = [name for name, each in TARGETS.items() if name != "quick" and eval(each.marks, {}, given)]
         assert len(chosen) == 1, (marks, chosen)
 
 

@@ -368,9 +368,9 @@ def test_a_mail_that_takes_longer_than_a_claim_is_sent_once(any_store: Store) ->
 
 def test_a_mail_has_a_total_limit_even_if_each_answer_is_in_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smtp_module, "SENDING_TIMEOUTS", 0.5 / 3600)  # The timeout of a single answer is an hour.
-    put(store, MAIL)
+    put(store, "mailto:" + ",".join(f"a{number}@example.com" for number in range(10)))
     with MailServer() as server:
-        server.may_answer.clear()
+        server.to_recipient = lambda _: time.sleep(0.2)
         assert Courier(store, settings(server)).deliver() == 0
         assert (states(store), server.mails) == (["waiting"], [])
 
@@ -393,6 +393,24 @@ def test_a_courier_that_closes_waits_for_the_mail_it_is_sending(store: Store) ->
         assert not is_closed.wait(0.3)
         server.may_answer.set()
         closing.join()
+        assert states(store) == ["sent"]
+
+
+@pytest.mark.timing
+def test_a_courier_that_closes_waits_longer_than_for_one_answer(store: Store) -> None:
+    put(store, "mailto:" + ",".join(f"a{number}@example.com" for number in range(9)))
+    is_asked = threading.Event()
+
+    def slowly(_: str) -> None:
+        is_asked.set()
+        time.sleep(0.9)
+
+    with MailServer() as server:
+        server.to_recipient = slowly
+        courier = Courier(store, settings(server, timeout="2s"))
+        courier.start()
+        assert is_asked.wait(LIMIT_SECONDS)
+        courier.close()
         assert states(store) == ["sent"]
 
 

@@ -28,8 +28,9 @@ pytestmark = [pytest.mark.spark, DRIVERS]
     ("point", "count"),
     [("after", 1), *(pytest.param(point, 4, marks=pytest.mark.long) for point in ("in", "after", "changelog"))],
 )
-def test_a_kill_at_any_point_tells_each_row_once(tmp_path: Path, spark: SparkSession, point: Point, count: int) -> None:
-    dice = Random(point)
+def test_a_kill_at_any_point_tells_each_row_once(
+    tmp_path: Path, spark: SparkSession, dice: Random, point: Point, count: int
+) -> None:
     job = Job(tmp_path / "log", f"sqlite:{tmp_path}/views.db", Gateway.of(spark))
     with FolderLog(job.log, background=False) as log:
         make_topics(accounts(), log)

@@ -281,10 +281,10 @@ def wreck(directory: Path, random: Random) -> None:
         path.write_bytes(bytes(content))
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 200))])
-def test_any_damage_can_be_repaired_and_never_yields_wrong_records(log: FolderLog, seed: int) -> None:
+@pytest.mark.parametrize("number", [0, 1, *(pytest.param(each, marks=pytest.mark.long) for each in range(2, 200))])
+def test_any_damage_can_be_repaired_and_never_yields_wrong_records(log: FolderLog, seed: int, number: int) -> None:
     directory = filled(log)
-    wreck(directory, Random(seed))
+    wreck(directory, Random(f"{seed} {number}"))
     repaired(directory)
     report = check(directory)
     assert report.is_whole, report.findings

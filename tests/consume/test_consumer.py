@@ -95,7 +95,7 @@ def test_a_compacted_topic_is_read_over_its_gaps(log: FolderLog) -> None:
 
     with log.consumer("prices", group="early") as early:
         set_price(*range(10))
-        assert values(early.poll(5)) == list(range(10))
+        assert values(early.poll()) == list(range(10))
         set_price(*range(10, 20))
         topic.seal(active=True)
         topic.compact()
@@ -110,14 +110,14 @@ def test_a_compacted_topic_is_read_over_its_gaps(log: FolderLog) -> None:
 def test_a_column_that_is_added_meanwhile_appears(log: FolderLog, orders: FolderTopic) -> None:
     with log.consumer("orders") as consumer:
         put(orders, 1)
-        assert consumer.poll(5)[0].batch.schema.names[0] == "n"
+        assert consumer.poll()[0].batch.schema.names[0] == "n"
         with FolderLog(log.root, background=False) as elsewhere:
             topic = elsewhere.topic("orders")
             topic.alter(schema="n bigint, note string")
             topic.partitions[0].append(
                 pa.record_batch({"n": pa.array([2], pa.int64()), "note": pa.array(["new"], pa.string())})
             )
-        (records,) = consumer.poll(5)
+        (records,) = consumer.poll()
         assert records.batch.select(["n", "note"]).to_pylist() == [{"n": 2, "note": "new"}]
 
 
@@ -155,7 +155,7 @@ def test_a_topic_made_anew_starts_afresh(log: FolderLog, orders: FolderTopic) ->
             topic = log.create("orders", "n bigint")
             put(topic, *range(100, 120))
             while seen[-1:] != [119]:
-                seen += values(consumer.poll(5))
+                seen += values(consumer.poll())
         assert seen[-20:] == list(range(100, 120))
 
 
@@ -213,6 +213,26 @@ def test_an_append_wakes_a_waiting_consumer(
             assert values(consumer.poll()) == [number]
 
 
+@pytest.mark.timing
+def test_an_append_wakes_a_waiting_consumer_within_milliseconds(log: FolderLog, orders: FolderTopic) -> None:
+    delays = []
+    with log.consumer("orders", group="g") as consumer:
+        for number in range(20):
+            sent: list[float] = []
+
+            def send(number: int = number, sent: list[float] = sent) -> None:
+                put(orders, number)
+                sent.append(time.monotonic())
+
+            sender = threading.Timer(0.02, send)
+            sender.start()
+            consumer.poll()
+            now = time.monotonic()
+            sender.join()
+            delays.append(now - sent[0])
+    assert sorted(delays)[10] < 0.02, f"it took {sorted(delays)[10] * 1000:.1f} ms"
+
+
 def test_idle_consumers_sleep_until_the_kernel_wakes_them(log: FolderLog, monkeypatch: pytest.MonkeyPatch) -> None:
     asleep: dict[Wakeup, float] = {}
     waits = itertools.count()
@@ -239,9 +259,13 @@ def test_idle_consumers_sleep_until_the_kernel_wakes_them(log: FolderLog, monkey
         lambda: sum(seconds > 25 and not each.is_polling for each, seconds in [*asleep.items()]) == 9,
         explain=lambda: asleep,
     )
-    before = next(waits)
-    time.sleep(0.3)
-    assert next(waits) == before + 1, "a thread woke up although nothing happened"
+
+    def is_quiet() -> bool:
+        before = next(waits)
+        time.sleep(0.3)
+        return next(waits) == before + 1
+
+    eventually(is_quiet, explain=lambda: "threads keep waking up although nothing happens")
     for number in range(4):
         put(topic, number, partition=number)
     for thread, consumer in zip(threads, consumers, strict=True):

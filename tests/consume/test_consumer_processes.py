@@ -183,12 +183,12 @@ def processor_seconds(member: ConsumerProcess) -> float:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("number", range(4))
 def test_members_that_are_killed_and_frozen_at_random_lose_nothing(
-    log: FolderLog, orders: FolderTopic, start: Start, seed: int
+    log: FolderLog, orders: FolderTopic, start: Start, seed: int, number: int
 ) -> None:
     """Fifty faults each, at any moment: in a poll, in a commit, in the middle of a change of the group."""
-    choose = random.Random(seed)
+    choose = random.Random(f"{seed} {number}")
     options = ("--session-timeout", "1s", "--commit", "--work-seconds", "0.001")
     members = [start(*options) for _ in range(4)]
     running = list(members)

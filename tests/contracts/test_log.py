@@ -254,7 +254,7 @@ def test_a_newer_epoch_fences_off_the_older(open_log: Callable[[], Log], name: s
 # --- waking ---
 
 
-def test_an_append_by_another_process_wakes_a_waiting_reader(open_log: Callable[[], Log], name: str) -> None:
+def test_an_append_through_another_handle_wakes_a_reader(open_log: Callable[[], Log], name: str) -> None:
     topic = open_log().create(name, SCHEMA, partitions=2, key="user")
     with closing(Wakeup()) as wakeup:
         for partition in topic.partitions:

@@ -210,7 +210,7 @@ def test_axe_finds_no_serious_violation(
     chromium: Browser, steady_shop: tuple[Shop, str], name: str, scheme: Any
 ) -> None:
     if not AXE.is_file():
-        pytest.skip("axe-core is not installed (make service-tools, where npm is)")
+        pytest.skip("axe-core is not installed (apt install npm, then make service-tools)")
     with opened(chromium, color_scheme=scheme, reduced_motion="reduce") as watched:
         settled(watched.page, f"{steady_shop[1]}/dashboard{PAGES[name]}")
         watched.page.wait_for_timeout(800)

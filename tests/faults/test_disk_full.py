@@ -34,7 +34,7 @@ def small_disk(root_user: None, tmp_path: Path) -> Iterator[Path]:
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"no small tmpfs here: {done.stderr.strip()}")
+        pytest.skip(f"this machine mounts no tmpfs (in a container, run it privileged): {done.stderr.strip()}")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
 

@@ -9,12 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import pytest
 
 from penstock.consume.consumer import Consumer
-from penstock.consume.intake import Intake
 from penstock.errors import MemberEvicted
 from penstock.kafka.log import KafkaLog
 from penstock.log.topic import Topic
@@ -87,15 +85,13 @@ def test_without_automatic_commits_only_commit_counts(open_log: OpenLog, name: s
         assert polled(again, 5) == list(range(5, 10)), "records polled after the commit are delivered again"
 
 
-def test_a_member_that_takes_too_long_is_evicted_and_joins_again(
-    open_log: OpenLog, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_member_that_takes_too_long_is_evicted_and_joins_again(open_log: OpenLog, name: str) -> None:
     topic = open_log().create(name, SCHEMA)
     spread(topic, range(10))
     now = 1000.0
-    with monkeypatch.context() as patched:
-        patched.setattr("penstock.consume.consumer.Intake", partial(Intake, monotonic=lambda: now))
-        slow = open_log().consumer(name, group=name, auto_commit=None, processing_timeout="500ms", max_rows=5)
+    slow = open_log().consumer(
+        name, group=name, auto_commit=None, processing_timeout="500ms", max_rows=5, monotonic=lambda: now
+    )
     with slow:
         assert polled(slow, 5) == list(range(5))
         slow.commit()

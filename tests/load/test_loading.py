@@ -401,22 +401,21 @@ main()
 
 
 @pytest.mark.parametrize(("count", "kills"), [(4_000, 1), pytest.param(20_000, 12, marks=pytest.mark.long)])
-def test_load_survives_real_kills(tmp_path: Path, count: int, kills: int) -> None:
+def test_load_survives_real_kills(tmp_path: Path, dice: random.Random, count: int, kills: int) -> None:
     """Killed before an append while it stands still there, or at any moment after it."""
-    choose = random.Random(kills)
     path = write(tmp_path / "a.csv", events(count))
     loading = ["--log", str(tmp_path / "log"), "load", str(path), "--topic", "events", "--arrived", "time"]
     with FolderLog(tmp_path / "log", background=False) as log:
         topic = log.create("events", SCHEMA, key="user", partitions=4)
         for kill in range(kills):
             is_paused = kill % 2 == 0
-            appends = str(choose.randint(5, 20 + 10 * kill))
+            appends = str(dice.randint(5, 20 + 10 * kill))
             command = [sys.executable, "-c", LOADER, appends, "pause" if is_paused else "go on", *loading]
             with subprocess.Popen(command, stdout=subprocess.PIPE) as process, ExitStack() as stack:
                 stack.callback(process.kill)  # Whatever happens: leaving the block waits for the process.
                 assert process.stdout is not None
                 is_told = process.stdout.readline() == b"now\n"
-                time.sleep(0 if is_paused else choose.uniform(0, 0.2))
+                time.sleep(0 if is_paused else dice.uniform(0, 0.2))
                 process.kill()
             assert is_told or kill > 0, "a load that goes on after a kill may need fewer appends"
             assert process.returncode == -signal.SIGKILL or not (is_told and is_paused)

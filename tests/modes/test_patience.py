@@ -48,7 +48,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        pytest.skip(f"no small tmpfs here: {done.stderr.strip()}")
+        pytest.skip(f"this machine mounts no tmpfs (in a container, run it privileged): {done.stderr.strip()}")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
 

@@ -166,7 +166,7 @@ def run(frame: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
         .trigger(**(trigger or {"availableNow": True}))
         .start()
     )
-    assert query.awaitTermination(100)
+    query.awaitTermination()
     return query
 
 
@@ -202,9 +202,9 @@ def test_a_batch_that_failed_half_way_is_given_again_as_it_was(
         return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
 
     with pytest.raises(Exception, match="pulled the plug"):
-        start().awaitTermination(100)
+        start().awaitTermination()
     topic.seal(active=True)
-    assert start().awaitTermination(100)
+    start().awaitTermination()
     assert [number for number, _ in seen] == [0, 1, 1, 2]
     assert seen[1] == seen[2]
     assert [n for number in (0, 2, 3) for n in seen[number][1]] == [*range(100)]
