@@ -13,6 +13,7 @@ import pytest
 
 from tests.folder_times import FolderTimes
 from tests.postgresql import own_postgresql, postgresql
+from tests.seeds import dice, seed
 from tests.services.connector import connector
 from tests.services.kafka import kafka, kafka3, other_kafka
 from tests.services.spark_cluster import spark_cluster
@@ -20,7 +21,9 @@ from tests.services.spark_cluster import spark_cluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["connector", "kafka", "kafka3", "other_kafka", "own_postgresql", "postgresql", "spark_cluster"]
+__all__ = [
+    "connector", "dice", "kafka", "kafka3", "other_kafka", "own_postgresql", "postgresql", "seed", "spark_cluster",
+]  # fmt: skip
 
 # The gate tries the same examples each time; `make test-long` tries others. A busy machine is no reason to fail.
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True, database=None)

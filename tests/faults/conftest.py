@@ -1,4 +1,4 @@
-"""Fixtures of the fault tests: seeds, a folder in memory, and reasons to skip."""
+"""Fixtures of the fault tests: a folder in memory, and reasons to skip."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.seeds import dice, seed
-
-__all__ = ["dice", "seed"]
 
 MEMORY = Path("/dev/shm")
 

@@ -28,9 +28,6 @@ from penstock.views import outbox
 from penstock.views.outbox import Delivered, Relay, enqueue, prepare, waiting
 from penstock.views.store import Store, open_store
 from penstock.views.system_tables import METADATA, OUTBOX_IDS, create_system_tables
-from tests.seeds import dice, seed
-
-__all__ = ["dice", "seed"]
 
 DDL = "user string, n bigint"
 USERS = 11
