@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+import tracemalloc
 from decimal import Decimal
 
 import pyarrow as pa
@@ -86,6 +88,55 @@ def test_blank_lines_do_not_count_and_all_kept_means_all_kept() -> None:
     encoded = encode(b"\n \n".join(b'{"a":%d}' % number for number in range(600)), parse_ddl("a int"))
     assert encoded.batch.column("a").to_pylist() == list(range(600))
     assert encoded.kept is None
+
+
+def test_reading_ends_soon_after_the_last_rejected_line_that_was_asked_for() -> None:
+    good, bad = b'{"a":1}\n', b"x\n"
+    encoded = encode_json_lines(good + bad * 3 + good * 1000 + bad, parse_ddl("a int"), rejected_most=3)
+    assert [one.index for one in encoded.rejected] == [1, 2, 3]
+    assert 1 <= encoded.batch.num_rows < 1000
+
+
+@pytest.mark.parametrize("at", [65_535, 65_536, 65_537])
+def test_lines_are_split_where_they_end_and_not_where_a_block_does(at: int) -> None:
+    data = b'{"c":"%s"}\nx\n{"c":"z"}\n' % (b"y" * (at - 9))
+    encoded = encode(data, parse_ddl("c string"))
+    assert [len(text) for text in encoded.batch.column("c").to_pylist()] == [at - 9, 1]
+    assert [one.index for one in encoded.rejected] == [1]
+
+
+def test_an_unknown_name_is_echoed_only_in_part() -> None:
+    [rejected] = encode(b'{"%s":1}' % (b"n" * 300_000), parse_ddl("a int")).rejected
+    assert rejected.column == "n" * 77 + "..."
+    assert len(rejected.reason) < 200
+    [rejected] = encode(b'{"%s":1,"%s":2}' % (b"n" * 300_000, b"n" * 300_000), parse_ddl("a int")).rejected
+    assert len(rejected.reason) < 200
+
+
+HOSTILE = {
+    "lines that are no JSON": b"x\n" * (4 << 20),
+    "blank lines and one that is no JSON": b"\n" * (8 << 20) + b"x",
+    "one name again and again": b'{"a":1' + b',"a":1' * ((8 << 20) // 6) + b"}",
+    "many names, one of them twice": b"{" + b",".join(b'"%x":1' % each for each in range(800_000)) + b',"0":1}',
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_a_body_made_to_be_refused_needs_little_memory(data: bytes) -> None:
+    tracemalloc.start()
+    try:
+        assert encode_json_lines(data, parse_ddl("a int"), rejected_most=10).rejected
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_a_body_made_to_be_refused_takes_little_time(data: bytes) -> None:
+    before = time.process_time()
+    assert encode_json_lines(data, parse_ddl("a int"), rejected_most=10).rejected
+    assert time.process_time() - before < 2
 
 
 def test_a_large_input_is_read_in_blocks_and_stays_in_order() -> None:

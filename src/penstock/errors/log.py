@@ -191,7 +191,9 @@ class TopicError(PenstockError):
 class RecordsRefused(TopicError):
     """Records do not fit the topic's schema. Nothing of the batch was stored."""
 
-    def __init__(self, topic: str, count: int, index: int, column: str | None, reason: str) -> None:
+    def __init__(
+        self, topic: str, count: int, index: int, column: str | None, reason: str, *, is_complete: bool = True
+    ) -> None:
         self.topic = topic
         self.count = count
         self.index = index
@@ -199,7 +201,7 @@ class RecordsRefused(TopicError):
         self.reason = reason
         place = f"record {index}" if column is None else f"record {index}, column {column!r}"
         super().__init__(
-            f"log: topic {topic!r} cannot take {count} of these records\n"
+            f"log: topic {topic!r} cannot take {'' if is_complete else 'at least '}{count} of these records\n"
             f"  the first is {place}: {reason}\n"
             "  nothing was stored; a producer would store the others, and keep these as dead letters"
         )

@@ -65,8 +65,9 @@ class RequestRefused(ServiceError):
 class EventsRefused(RecordsRefused):
     """Events that do not fit the topic, the first of them with their index, column and reason. Nothing was stored."""
 
-    def __init__(self, topic: str, count: int, rejected: Sequence[tuple[int, str | None, str]]) -> None:
-        super().__init__(topic, count, *rejected[0])
+    def __init__(self, topic: str, rejected: Sequence[tuple[int, str | None, str]], *, is_complete: bool) -> None:
+        """`is_complete` unless reading ended with these, and there may be more."""
+        super().__init__(topic, len(rejected), *rejected[0], is_complete=is_complete)
         self.rejected = tuple(rejected)
 
 

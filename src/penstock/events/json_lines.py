@@ -8,9 +8,13 @@ by line.
 from __future__ import annotations
 
 import io
+import itertools
 import json
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from json.decoder import scanstring
 from typing import Any
 
 import numpy as np
@@ -22,19 +26,25 @@ from penstock.events.ddl import ArrowArray, ArrowType
 from penstock.events.encoded import Encoded, Rejected
 from penstock.events.rows import encode_rows
 from penstock.events.tables import encode_table
-from penstock.events.unfit import Unfit
+from penstock.events.unfit import Unfit, shortened, shown, unknown_name
 from penstock.events.values import EXACT_INTEGER_MOST
 
 _BLOCK_BYTES = 4 << 20
+_SPLIT_BYTES = 64 << 10
 _PIECE_LINES = 256
+_LARGE_CHARACTERS = 64 << 10
+_MEMBER = re.compile(r'[ \t\r]*[{,][ \t\r]*"((?:[^"\\]|\\.)*+)"[ \t\r]*:[ \t\r]*', re.DOTALL)
 
 
-def encode_json_lines(data: bytes, schema: pa.Schema) -> Encoded:
-    """Fit JSON lines to a schema. Blank lines are skipped and not counted; every other line is one JSON object."""
+def encode_json_lines(data: bytes, schema: pa.Schema, *, rejected_most: int | None = None) -> Encoded:
+    """Fit JSON lines to a schema. Blank lines are skipped and not counted; every other line is one JSON object.
+
+    With `rejected_most`, reading ends soon after so many lines were rejected: what follows is in neither part.
+    """
     encoded = _encode_at_once(data, schema)
     if encoded is not None:
         return encoded
-    return _encode_in_pieces([line for line in data.split(b"\n") if line.strip()], schema)
+    return _encode_in_pieces(_lines(data), schema, rejected_most)
 
 
 def encode_json_values(values: Sequence[bytes], schema: pa.Schema) -> Encoded:
@@ -47,12 +57,27 @@ def encode_json_values(values: Sequence[bytes], schema: pa.Schema) -> Encoded:
     return _encode_in_pieces(values, schema)
 
 
-def _encode_in_pieces(lines: Sequence[bytes], schema: pa.Schema) -> Encoded:
-    if _reading_schema(schema) is None:
-        return _encode_one_by_one(lines, schema)
-    # A bad line costs its piece the speed, and no other.
-    pieces = [lines[start : start + _PIECE_LINES] for start in range(0, len(lines), _PIECE_LINES)]
-    return _joined([_encode_piece(piece, schema) for piece in pieces], schema)
+def _lines(data: bytes) -> Iterator[bytes]:
+    """The lines that are not blank. Split block by block: as objects, millions of lines need far more memory."""
+    start = 0
+    while start < len(data):
+        stop = data.find(b"\n", start + _SPLIT_BYTES)
+        stop = len(data) if stop < 0 else stop
+        yield from filter(bytes.strip, data[start:stop].split(b"\n"))
+        start = stop + 1
+
+
+def _encode_in_pieces(lines: Iterable[bytes], schema: pa.Schema, rejected_most: int | None = None) -> Encoded:
+    """A bad line costs its piece the fast way, and no other."""
+    remaining = iter(lines)
+    pieces: list[Encoded] = []
+    rejected = 0
+    while (rejected_most is None or rejected < rejected_most) and (
+        piece := list(itertools.islice(remaining, _PIECE_LINES))
+    ):
+        pieces.append(_encode_piece(piece, schema))
+        rejected += len(pieces[-1].rejected)
+    return _joined(pieces, schema)
 
 
 def _encode_piece(lines: Sequence[bytes], schema: pa.Schema) -> Encoded:
@@ -142,10 +167,14 @@ def _encode_one_by_one(lines: Sequence[bytes], schema: pa.Schema) -> Encoded:
     rejected: list[Rejected] = []
     for index, line in enumerate(lines):
         try:
-            rows.append(_DECODER.decode(line.decode()))
+            text = line.decode()
+            if len(text) > _LARGE_CHARACTERS:
+                _check_names(text, schema.names)
+            rows.append(_DECODER.decode(text))
             positions.append(index)
         except (ValueError, ArithmeticError, RecursionError) as error:
-            rejected.append(Rejected(line, _reason(error), None, index))
+            place = error.path if isinstance(error, Unfit) else ""
+            rejected.append(Rejected(line, _reason(error), place or None, index))
     encoded = encode_rows(rows, schema, lambda indexes: [lines[positions[index]] for index in indexes])
     if not rejected and encoded.kept is None:
         return encoded
@@ -183,12 +212,30 @@ def _reason(error: Exception) -> str:
     return f"expected a JSON object, found a number that cannot be read: {error}"
 
 
+def _check_names(text: str, known: list[str]) -> None:
+    """Refuses a large event at its first wrong name, before all of it becomes objects. The decoder finds all else."""
+    seen: set[str] = set()
+    at = 0
+    while member := _MEMBER.match(text, at):
+        name, _ = scanstring(text, member.start(1), True)
+        if name in seen:
+            raise Unfit(f"expected each name once, found {shown(name)} twice")
+        if name not in known:
+            raise Unfit(unknown_name(name, known), shortened(name))
+        seen.add(name)
+        try:
+            _, at = _DECODER.scan_once(text, member.end())
+        except StopIteration:
+            return
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     event = dict(pairs)
     if len(event) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise Unfit(f"expected each name once, found {twice!r} twice")
+        del event
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
+        raise Unfit(f"expected each name once, found {shown(twice)} twice")
     return event
 
 

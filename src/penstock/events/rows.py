@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.events.encoded import Encoded, Faults, column_of, raw_of, sort_out
-from penstock.events.unfit import described, unknown_name
+from penstock.events.unfit import described, shortened, unknown_name
 
 
 def encode_rows(
@@ -35,7 +35,7 @@ def _checked(row: Any, names: list[str], index: int, faults: Faults) -> dict[str
         return {}
     for name in row:
         if name not in names:
-            faults[index] = (unknown_name(name, names), name if isinstance(name, str) else repr(name))
+            faults[index] = (unknown_name(name, names), shortened(name if isinstance(name, str) else repr(name)))
             return {}
     # A copy: looking into a defaultdict would add to it.
     return dict(row)

@@ -37,4 +37,9 @@ def shown(value: object) -> str:
     except Exception:
         return "something that cannot be shown"
     text = text if text.isprintable() else text.encode("ascii", "backslashreplace").decode()
+    return shortened(text)
+
+
+def shortened(text: str) -> str:
+    """At most 80 characters of a text that came from outside."""
     return text if len(text) <= 80 else text[:77] + "..."

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import EventsRefused, PenstockError, RequestRefused
-from penstock.events.encode import encode
+from penstock.events.json_lines import encode_json_lines
 from penstock.log.frame import FRAME_BYTES_MAX
 from penstock.log.producers import keyed_producer
 from penstock.log.topic import Routed, Topic
@@ -30,7 +30,7 @@ _NAMED = 0x80
 _ROWS_BITS = 24
 """So many events, as a power of two, may be in one body."""
 _SHOWN = 10
-"""So many events that do not fit are named in an answer."""
+"""So many events that do not fit are named in an answer. The rest of the body is not read."""
 _LOCKS = tuple(threading.Lock() for _ in range(64))
 
 
@@ -93,10 +93,10 @@ def post_together(topic: Topic, bodies: Sequence[bytes]) -> list[Posted | Except
 
 def _encoded(topic: Topic, body: bytes) -> pa.RecordBatch:
     """All events of a body; EventsRefused or RequestRefused if there are none, or one does not fit."""
-    encoded = encode(body, topic.schema)
+    encoded = encode_json_lines(body, topic.schema, rejected_most=_SHOWN)
     if encoded.rejected:
         shown = [(each.index, each.column, each.reason) for each in encoded.rejected[:_SHOWN]]
-        raise EventsRefused(topic.name, len(encoded.rejected), shown)
+        raise EventsRefused(topic.name, shown, is_complete=len(encoded.rejected) < _SHOWN)
     if not encoded.batch.num_rows:
         raise RequestRefused(400, "there is no event in the body", "expected: one JSON object, or one on each line")
     if encoded.batch.num_rows >= 1 << _ROWS_BITS:
@@ -111,7 +111,7 @@ def _encoded_at_once(topic: Topic, bodies: Sequence[bytes]) -> tuple[pa.RecordBa
     """
     stripped = [body.strip(b" \t\r\n") for body in bodies]
     rows = [body.count(b"\n") + 1 for body in stripped]
-    encoded = encode(b"\n".join(stripped), topic.schema)
+    encoded = encode_json_lines(b"\n".join(stripped), topic.schema, rejected_most=1)
     if encoded.rejected or encoded.batch.num_rows != sum(rows):
         return None
     return encoded.batch, rows
