@@ -164,6 +164,9 @@ class SparkSettings:
     )
     """How often they do. After a crash, what came since is written again; each time costs a short pause."""
 
+    small_plans: str = _setting("auto", "auto or off", lambda value: value in ("auto", "off"))
+    """Whether small steps run in the driver, ten times as fast as by Spark's scheduler; `auto`: after a self-test."""
+
     ui: bool = _setting(False, "true or false")
     """Whether Spark's own web pages are served. With a local master they are bound to loopback."""
 

@@ -152,6 +152,8 @@ class Catalyst:
             quick.conf().set("spark.sql.adaptive.enabled", "false")
             optimizer = "org.apache.spark.sql.catalyst.optimizer"
             quick.conf().set("spark.sql.optimizer.excludedRules", f"{optimizer}.ConvertToLocalRelation")
+            # What reads the answers of small plans expects the types of `arrow_schema`.
+            quick.conf().set("spark.sql.execution.arrow.useLargeVarTypes", "false")
             self._quick = quick
         return self._quick
 

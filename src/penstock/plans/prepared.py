@@ -6,7 +6,6 @@ takes the plan that was built over stand-ins and replaces only its leaves.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,18 +13,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from penstock.plans.canary import uses_small_plans
 from penstock.plans.jvm import Java, analyzed, catalyst, simple_name
 from penstock.plans.physical import PhysicalPlan
 from penstock.plans.rows import LocalRows, local_rows
-from penstock.plans.stand_in import mark_of
+from penstock.plans.stand_in import mark_of, stand_in
+from penstock.plans.task import Turn
 from penstock.plans.together import run_together
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from penstock.plans.task import Turn
-
-_log = logging.getLogger(__name__)
+    from pyspark.sql import DataFrame, SparkSession
 
 ROWS_IN_ONE_TASK_MAX = 50_000
 """Up to so many rows of the driver are aggregated by one task: an exchange costs more than a second core gains."""
@@ -129,6 +126,13 @@ class Asked:
         self._prepared = prepared
         self._frames = frames
         self._in_one_task = in_one_task
+        self.failure: Exception | None = None
+        """Why it could not be computed without the scheduler, if that was tried."""
+
+    @property
+    def spark(self) -> SparkSession:
+        """Where it runs."""
+        return self._prepared.frame.sparkSession
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -140,12 +144,28 @@ class Asked:
         try:
             return self._prepared.ready_over(self._frames)
         except Exception as error:
-            _log.debug("a small plan could not be prepared: %s", error)
+            self.failure = error
             return None
 
 
 def quickly(asked: Sequence[Asked], turn: Turn) -> list[pa.Table | None]:
     """The rows of each, computed right here; None where that cannot be, or fails: Spark then says how."""
+    if not asked or not uses_small_plans(asked[0].spark, _try_out):
+        return [None] * len(asked)
+    return _quickly(asked, turn)
+
+
+def _try_out(rows: DataFrame, build: Callable[[DataFrame], DataFrame]) -> pa.Table | None:
+    """What a plan over these rows gives when it runs right here, the second time: the first prepares it."""
+    leaf = stand_in(rows.sparkSession, rows.schema)
+    prepared = Prepared(build(leaf), {"rows": leaf}, lambda frames: build(frames["rows"]))
+    with Turn() as turn:
+        for _ in range(2):
+            [found] = _quickly([prepared.ask({"rows": rows})], turn)
+    return found
+
+
+def _quickly(asked: Sequence[Asked], turn: Turn) -> list[pa.Table | None]:
     found: list[pa.Table | None] = [None] * len(asked)
     by_rows: dict[int, list[tuple[int, PhysicalPlan, LocalRows]]] = {}
     for place, each in enumerate(asked):
@@ -153,19 +173,21 @@ def quickly(asked: Sequence[Asked], turn: Turn) -> list[pa.Table | None]:
         if ready is not None:
             by_rows.setdefault(id(ready[1]), []).append((place, *ready))
     for group in by_rows.values():
-        for place, table in zip([place for place, *_ in group], _run([each[1:] for each in group], turn), strict=True):
-            found[place] = table
+        for (place, *_), outcome in zip(group, _run([each[1:] for each in group], turn), strict=True):
+            if isinstance(outcome, pa.Table):
+                found[place] = outcome
+            else:
+                asked[place].failure = outcome
     return found
 
 
-def _run(ready: Sequence[tuple[PhysicalPlan, LocalRows]], turn: Turn) -> list[pa.Table | None]:
+def _run(ready: Sequence[tuple[PhysicalPlan, LocalRows]], turn: Turn) -> list[pa.Table | Exception]:
     """All by one call; if that fails, one after the other, to see which of them it is."""
     [*plans], [rows, *_] = zip(*ready, strict=True)
     try:
         return [*run_together(plans, rows, turn)]
     except Exception as error:
-        _log.debug("a small plan failed without the scheduler: %s", error)
-        return [None] if len(ready) == 1 else [table for each in ready for table in _run([each], turn)]
+        return [error] if len(ready) == 1 else [outcome for each in ready for outcome in _run([each], turn)]
 
 
 def _fits(given: DataType, wanted: DataType) -> bool:

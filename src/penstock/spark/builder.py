@@ -99,6 +99,7 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.ui.enabled": str(settings.ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.penstock.small_plans": settings.small_plans,
         # Up to Spark's 48 MB of Arrow would be made objects of the driver's heap, copied into the plan and every task.
         "spark.sql.execution.arrow.localRelationThreshold": str(8 << 20),
         # Sealed segments carry a checksum per page; a flipped bit is an error, never a wrong row.
