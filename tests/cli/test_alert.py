@@ -102,7 +102,7 @@ def test_what_events_say_gives_a_terminal_no_orders(tmp_path: Path) -> None:
     there = ["--views", f"sqlite:{tmp_path}/views.db"]
     for shown in (run("alert", "show", "shop", "too_many", "1", *there), run("alert", "list", *there)):
         assert all(each.isprintable() or each == "\n" for each in shown)
-    assert "[31mred" in run("alert", "show", "shop", "too_many", "1", *there)
+    assert "\\u001b[31mred" in run("alert", "show", "shop", "too_many", "1", *there)
 
 
 def test_a_test_message_says_what_is_wrong_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,13 +21,14 @@ from typing import Any
 from penstock.alerts.entries import Entry
 from penstock.alerts.telling import cell
 from penstock.pipeline.receivers import parse_receiver
+from penstock.printable import FORMULA, NUMBER
 
 SUBJECT_LENGTH_MAX = 150
 ROWS_SHOWN_MAX = 50
 """So many rows are in the text; all that the entry holds are in the CSV."""
 CELL_LENGTH_MAX = 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_FORMULA, _NUMBER = re.compile(FORMULA), re.compile(NUMBER)
 """A decimal is a text in JSON, and in a spreadsheet a number all the same."""
 _CELL = "padding:4px 12px 4px 0;border-bottom:1px solid #8884;text-align:{};vertical-align:top"
 
@@ -92,8 +93,8 @@ def _harmless(value: Any) -> Any:
     if value is None or isinstance(value, int | float):
         return value
     text = cell(value)
-    is_formula = isinstance(value, str) and text[:1] in ("=", "+", "-", "@", "\t", "\r")
-    return f"'{text}" if is_formula and not _NUMBER.fullmatch(text) else text
+    is_formula = isinstance(value, str) and _FORMULA.match(text) and not _NUMBER.fullmatch(text)
+    return f"'{text}" if is_formula else text
 
 
 def _text(entry: Entry) -> str:

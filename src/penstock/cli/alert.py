@@ -58,7 +58,7 @@ def list_alerts(
         ["pipeline", "alert", "number", "as of", "rows", "to", "state", "attempts", "text"],
         [
             (each.pipeline, each.alert, each.number, moment(each.clock_us), each.rows_total, each.receiver or "nobody",
-             each.state, each.attempts, _plain(each.error or each.text.partition("\n")[0]))
+             each.state, each.attempts, each.error or each.text.partition("\n")[0])
             for each in found
         ],
     )  # fmt: skip
@@ -98,13 +98,11 @@ def show(
         print_json(_document(found))
         return
     print(f"{found.pipeline} {found.alert} {found.number}: {counted(found.rows_total, 'row')} of {found.view}")
-    print(f"as of {moment(found.clock_us)}, to {found.receiver or 'nobody'}: {_plain(_state(found))}")
-    print("\n" + "\n".join(_plain(line) for line in found.text.splitlines()) + "\n")
+    print(f"as of {moment(found.clock_us)}, to {found.receiver or 'nobody'}: {_state(found)}")
+    print(f"\n{found.text}\n")
     names = list(dict.fromkeys(name for row in found.rows for name in row))
     if names:
-        print_table(
-            [_plain(each) for each in names], [[_shown(row.get(name), cell) for name in names] for row in found.rows]
-        )
+        print_table(names, [[_shown(row.get(name), cell) for name in names] for row in found.rows])
 
 
 @commands.command()
@@ -182,9 +180,4 @@ def _state(entry: Entry) -> str:
 
 
 def _shown(value: Any, cell: Any) -> Any:
-    return value if value is None or isinstance(value, int | float) else _plain(cell(value))
-
-
-def _plain(text: str) -> str:
-    """Without what a terminal would obey: events say what they like."""
-    return "".join(each if each.isprintable() else " " for each in text)
+    return value if value is None or isinstance(value, int | float) else cell(value)

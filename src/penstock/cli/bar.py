@@ -48,8 +48,9 @@ class Bar(BatchDisplay):
     """
 
     def __init__(self, spark: Any, step_rows: int) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from penstock.cli.terminal import Terminal
 
         self._spark = spark
         self._step_rows = step_rows
@@ -59,7 +60,7 @@ class Bar(BatchDisplay):
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
-            console=Console(highlight=False),
+            console=Terminal(highlight=False),
         )
         self._bar.start()
         self._task: Any = None

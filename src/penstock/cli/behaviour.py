@@ -11,13 +11,18 @@ import typer
 from typer.core import TyperGroup
 
 from penstock.errors import PenstockError
+from penstock.printable import printable_output
 
 
 class Commands(TyperGroup):
     """The group of all commands. A traceback means a bug of ours; everything else is told in words."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command. What it raises becomes a message and an exit code."""
+        """Runs the command. What it raises becomes a message and an exit code, and no event steers the terminal."""
+        with printable_output():
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: Any) -> Any:
         logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
         try:
             answer = super().invoke(ctx)

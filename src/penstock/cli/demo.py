@@ -35,11 +35,10 @@ def demo(
       penstock demo --seconds 60 --keep ./weblogs-demo
     """
     check_installed(DEMO, "demo", "there is no demo")
-    from rich.console import Console
-
+    from penstock.cli.terminal import Terminal
     from penstock.demo.demo import run
 
-    console = Console(stderr=as_json)
+    console = Terminal(stderr=as_json)
     with ExitStack() as stack:
         if folder is None:
             place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))

@@ -219,14 +219,15 @@ class Screen(Display):
 
     def __init__(self, title: str) -> None:
         super().__init__()
-        from rich.console import Console
         from rich.live import Live
+
+        from penstock.cli.terminal import Terminal
 
         self._title = title
         self._said: list[str] = []
         self._progress = ""
         self._live = Live(
-            get_renderable=self._table, console=Console(highlight=False), refresh_per_second=REFRESHES_PER_SECOND
+            get_renderable=self._table, console=Terminal(highlight=False), refresh_per_second=REFRESHES_PER_SECOND
         )
 
     def opened(self, running: Sequence[RunningSet]) -> None:

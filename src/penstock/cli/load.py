@@ -64,8 +64,9 @@ def load(
 @contextmanager
 def _progress_bar() -> Iterator[Progress]:
     """Shows how far the load is, on a terminal; elsewhere nothing."""
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    from penstock.cli.terminal import Terminal
 
     bar = Progress(
         TextColumn("{task.description}"),
@@ -74,7 +75,7 @@ def _progress_bar() -> Iterator[Progress]:
         TransferSpeedColumn(),
         TextColumn("{task.fields[rows]:,} rows"),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=Terminal(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
     )

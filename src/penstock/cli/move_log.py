@@ -58,12 +58,13 @@ def move_log(
 @contextmanager
 def _progress_bar() -> Iterator[Progress]:
     """Shows how far each topic is, on a terminal; elsewhere nothing."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from penstock.cli.terminal import Terminal
 
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
+        console=Terminal(stderr=True), transient=True, disable=not sys.stderr.isatty(),
     )  # fmt: skip
     with bar:
         tasks: dict[str, object] = {}

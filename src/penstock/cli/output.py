@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from penstock.printable import printable, terminal_of
+
 if TYPE_CHECKING:
-    from rich.console import Console
+    from penstock.cli.terminal import Terminal
 
 WIDTH_UNLIMITED = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -36,14 +38,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False)
     for number, column in enumerate(columns):
         is_number = bool(listed) and all(isinstance(row[number], int | float | None) for row in listed)
-        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+        table.add_column(Text(printable(column)), justify="right" if is_number else "left", overflow="fold")
     for row in listed:
-        table.add_row(*(Text(_cell(value)) for value in row))
+        table.add_row(*(Text(printable(_cell(value))) for value in row))
     console = _console()
     with console.capture() as captured:
         console.print(table)
     # Written by ourselves, so that a closed pipe is noticed in one place.
-    sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
+    terminal_of(sys.stdout).write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
 
 
 def bytes_text(size: float) -> str:
@@ -164,8 +166,8 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _console() -> Console:
-    from rich.console import Console
+def _console() -> Terminal:
+    from penstock.cli.terminal import Terminal
 
     is_terminal = sys.stdout.isatty()
-    return Console(width=None if is_terminal else WIDTH_UNLIMITED, highlight=False, force_terminal=is_terminal or None)
+    return Terminal(width=None if is_terminal else WIDTH_UNLIMITED, highlight=False, force_terminal=is_terminal or None)

@@ -130,6 +130,9 @@ def export(
     context: typer.Context,
     name: Name,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to: .csv, .parquet or .jsonl.")],
+    raw: Annotated[
+        bool, typer.Option("--raw", help="CSV: leave text as it is that a spreadsheet would compute as a formula.")
+    ] = False,
     as_json: Json = False,
     views_url: ViewsUrl = None,
 ) -> None:
@@ -144,7 +147,7 @@ def export(
 
     def exported(snapshot: Snapshot) -> tuple[StoredView, Exported]:
         view = stored_view(snapshot, name)
-        return view, export_view(snapshot, view, file)
+        return view, export_view(snapshot, view, file, raw=raw)
 
     with _views(settings_of(context, None, views_url), name) as store:
         view, done = store.reading(exported)

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.types as types
 
+from penstock.views.csv_rows import csv_rows
 from penstock.views.find import StoredView
-from penstock.views.values import split, to_plain
 
 JSON, CSV, ARROW = "application/json", "text/csv; charset=utf-8", "application/vnd.apache.arrow.stream"
 
@@ -46,12 +46,11 @@ def as_json(rows: pa.Table) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def as_csv(view: StoredView, rows: pa.Table) -> bytes:
-    """Rows as CSV, as the database has them: a window is two columns, and what is nested is JSON."""
+def as_csv(view: StoredView, rows: pa.Table, *, raw: bool) -> bytes:
+    """Rows as CSV; `raw` leaves texts as they are that a spreadsheet would compute."""
     columns = [each for each in view.table.columns if each.logical in rows.column_names]
-    arrays = [_csv_values(to_plain(each).array) for each in split(rows, columns)]
     target = io.BytesIO()
-    pyarrow.csv.write_csv(pa.table(arrays, names=[each.name for each in columns]), target)
+    pyarrow.csv.write_csv(csv_rows(columns, rows, raw=raw), target)
     return target.getvalue()
 
 
@@ -87,9 +86,3 @@ def _in_words(value: Any) -> str:
     if isinstance(value, datetime | date):
         return value.isoformat().replace("+00:00", "Z")
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
-
-
-def _csv_values(array: pa.Array) -> pa.Array:
-    if not types.is_binary(array.type):
-        return array
-    return pa.array([None if each is None else each.hex() for each in array.to_pylist()], pa.string())

@@ -46,6 +46,11 @@ Kind = Annotated[
     Format | None, Query(alias="format", description="Or by Accept: text/csv, or application/vnd.apache.arrow.stream.")
 ]
 
+Csv = Annotated[
+    Literal["guarded", "raw"],
+    Query(alias="csv", description="guarded: text that a spreadsheet would compute begins with an apostrophe."),
+]
+
 _ACCEPTED: dict[str, Format] = {"text/csv": "csv", "application/vnd.apache.arrow.stream": "arrow"}
 
 
@@ -78,11 +83,12 @@ def view_routes(service: Service) -> APIRouter:
         limit: Limit = 100,
         page: Page = None,
         kind: Kind = None,
+        csv: Csv = "guarded",
     ) -> Response:
         rows = min(limit, service.settings.rows_max)
         wanted = Wanted(key, where, since, until, by, order, rows, page)
         accepted = kind or _accepted(request.headers.get("accept", ""))
-        return await service.work.run(_rows, service, name, wanted, accepted)
+        return await service.work.run(_rows, service, name, wanted, accepted, csv == "raw")
 
     @router.get(
         "/views/{name}/changes",
@@ -124,7 +130,7 @@ def _about(service: Service, generation: Generation, name: str) -> dict[str, Any
     }
 
 
-def _rows(service: Service, name: str, wanted: Wanted, kind: Format) -> Response:
+def _rows(service: Service, name: str, wanted: Wanted, kind: Format, raw: bool) -> Response:
     def body(snapshot: Snapshot) -> Found:
         return read_rows(snapshot, known_view(snapshot, name), wanted)
 
@@ -134,7 +140,7 @@ def _rows(service: Service, name: str, wanted: Wanted, kind: Format) -> Response
     if found.next is not None:
         headers["Penstock-Next"] = found.next
     if kind == "csv":
-        return Response(as_csv(found.view, found.rows), headers=headers, media_type=CSV)
+        return Response(as_csv(found.view, found.rows, raw=raw), headers=headers, media_type=CSV)
     about = {"view": name, "as_of": as_of, "next": found.next}
     if kind == "arrow":
         return Response(as_arrow(found.rows, about), headers=headers, media_type=ARROW)

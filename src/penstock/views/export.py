@@ -7,15 +7,16 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import ExportFormatError
+from penstock.views.csv_rows import csv_rows
 from penstock.views.find import StoredView
 from penstock.views.store import Snapshot
-from penstock.views.values import split, to_plain
 
 ROWS_AT_ONCE = 50_000
 FORMATS = (".csv", ".parquet", ".jsonl")
@@ -30,12 +31,14 @@ class Exported:
     bytes: int
 
 
-def export(snapshot: Snapshot, view: StoredView, path: Path) -> Exported:
+def export(snapshot: Snapshot, view: StoredView, path: Path, *, raw: bool = False) -> Exported:
     """Writes all rows of a view, a piece at a time, so it may be larger than memory. ExportFormatError.
 
-    A file that is there is replaced when the new one is complete and on disk.
+    A file that is there is replaced when the new one is complete and on disk. `raw` leaves texts in CSV as they are that
+    a spreadsheet would compute.
     """
-    write = {".csv": _write_csv, ".parquet": _write_parquet, ".jsonl": _write_json_lines}.get(path.suffix.lower())
+    writers = {".csv": partial(_write_csv, raw=raw), ".parquet": _write_parquet, ".jsonl": _write_json_lines}
+    write = writers.get(path.suffix.lower())
     if write is None:
         raise ExportFormatError(str(path), FORMATS)
     table = view.table
@@ -52,24 +55,13 @@ def _write_parquet(path: Path, view: StoredView, pieces: Iterable[pa.Table]) -> 
     return _written(pq.ParquetWriter(path, view.known.schema, compression="zstd"), pieces, lambda piece: piece)
 
 
-def _write_csv(path: Path, view: StoredView, pieces: Iterable[pa.Table]) -> int:
-    """Windows as two columns, and what is nested as JSON: just as the database has it."""
+def _write_csv(path: Path, view: StoredView, pieces: Iterable[pa.Table], *, raw: bool) -> int:
     import pyarrow.csv as csv
 
     columns = [each for each in view.table.columns if each.logical != "_key"]
-
-    def flat(piece: pa.Table) -> pa.Table:
-        arrays = [_csv_values(to_plain(each).array) for each in split(piece, columns)]
-        return pa.table(arrays, names=[each.name for each in columns])
-
+    flat = partial(csv_rows, columns, raw=raw)
     empty = flat(view.known.schema.empty_table())
     return _written(csv.CSVWriter(path, empty.schema), pieces, flat)
-
-
-def _csv_values(array: pa.Array) -> pa.Array:
-    if not pa.types.is_binary(array.type):
-        return array
-    return pa.array([None if each is None else each.hex() for each in array.to_pylist()], pa.string())
 
 
 def _write_json_lines(path: Path, view: StoredView, pieces: Iterable[pa.Table]) -> int:  # noqa: ARG001
