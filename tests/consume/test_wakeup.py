@@ -205,6 +205,25 @@ def test_a_wake_up_takes_a_few_milliseconds(tmp_path: Path) -> None:
     assert median < 0.01, f"there and back took {median * 1000:.2f} ms"
 
 
+def test_a_notification_never_reaches_a_file_that_took_the_place_of_a_closed_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sleeper = Wakeup()
+    closing = threading.Thread(target=sleeper.close)
+    real, written = os.write, []
+
+    def write(fd: int, data: bytes) -> int:
+        closing.start()
+        closing.join(0.2)  # Ends now only if nothing keeps it from closing what is written to.
+        written.append(real(fd, data))
+        return written[-1]
+
+    monkeypatch.setattr(os, "write", write)
+    sleeper.notify()
+    closing.join()
+    assert written == [1]
+
+
 def test_waiting_is_one_call_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[float | None] = []
 

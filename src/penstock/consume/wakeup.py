@@ -14,6 +14,7 @@ import os
 import select
 import struct
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -37,6 +38,7 @@ class Wakeup:
     _inotify = _read_end = _write_end = -1
 
     def __init__(self, *, is_polling: bool = False) -> None:
+        self._lock = threading.RLock()  # A signal may notify while its thread does.
         self._inotify = -1 if is_polling else _open_inotify()
         self._read_end, self._write_end = os.pipe()
         os.set_blocking(self._read_end, False)
@@ -89,16 +91,19 @@ class Wakeup:
 
     def notify(self) -> None:
         """Ends the current `wait`, or the next one. From any thread; harmless after `close`."""
-        if self._write_end >= 0:
-            with suppress(BlockingIOError):  # Full of notifications: one is enough.
-                os.write(self._write_end, b"!")
+        # Closed meanwhile, the number could be that of another file.
+        with self._lock:
+            if self._write_end >= 0:
+                with suppress(BlockingIOError):  # Full of notifications: one is enough.
+                    os.write(self._write_end, b"!")
 
     def close(self) -> None:
         """Lets go of everything. Harmless the second time; not while another thread waits."""
-        for fd in (self._inotify, self._read_end, self._write_end):
-            if fd >= 0:
-                os.close(fd)
-        self._inotify = self._read_end = self._write_end = -1
+        with self._lock:
+            for fd in (self._inotify, self._read_end, self._write_end):
+                if fd >= 0:
+                    os.close(fd)
+            self._inotify = self._read_end = self._write_end = -1
 
     def __enter__(self) -> Wakeup:
         return self
