@@ -20,7 +20,7 @@ HOSTILE = "\x1b]0;owned\x07 \x9b2J \u202egnp.exe \u2066x \x7f \r overwritten \u2
 
 def is_harmless(text: str) -> bool:
     return not any(
-        unicodedata.category(each) in ("Cc", "Cs", "Zl", "Zp") and each not in "\n\t"
+        (unicodedata.category(each) in ("Cc", "Cs", "Zl", "Zp") and each not in "\n\t")
         or unicodedata.bidirectional(each) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
         for each in text
     )  # fmt: skip

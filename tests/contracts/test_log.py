@@ -216,9 +216,9 @@ def test_late_records_are_counted_and_the_last_arrival_is_known(log: Log, name: 
     topic.append(rows(range(30)), arrived=stamps(*range(30, 60)))
     middle = topic.cut({0: 0}, max_rows=10)
     assert topic.count_late({0: 0}, topic.end()) == 30
-    assert topic.latest_arrival({0: 0}, middle) == START_US + 39 * SECOND
-    assert topic.latest_arrival(middle, topic.end()) == START_US + 59 * SECOND
-    assert topic.latest_arrival(topic.end(), topic.end()) == 0
+    assert topic.latest_arrivals({0: 0}, middle) == {0: START_US + 39 * SECOND}
+    assert topic.latest_arrivals(middle, topic.end()) == {0: START_US + 59 * SECOND}
+    assert topic.latest_arrivals(topic.end(), topic.end()) == {}
 
 
 # --- producers that repeat themselves ---

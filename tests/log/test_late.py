@@ -14,7 +14,7 @@ import pytest
 from penstock.log.folder_log import FolderLog
 from penstock.log.folder_partition import FolderPartition
 from penstock.log.folder_topic import FolderTopic
-from penstock.log.late import count_late, latest_arrival
+from penstock.log.late import count_late, latest_arrivals
 from penstock.testing import ManualClock
 
 HOUR_US = 3_600_000_000
@@ -57,8 +57,11 @@ def test_both_are_what_reading_everything_gives(tmp_path: Path, seed: int) -> No
             start = {number: random.randint(0, offset) for number, offset in until.items()}
             table = topic.slice(start, until)
             assert count_late(topic, start, until) == (pc.sum(table.column("_late")).as_py() or 0)
-            latest = pc.max(table.column("_arrived").cast(pa.int64())).as_py() or 0
-            assert latest_arrival(topic, start, until) == latest
+            latest: dict[int, int] = {}
+            stamps = table.column("_arrived").cast(pa.int64()).to_pylist()
+            for number, stamp in zip(table.column("_partition").to_pylist(), stamps, strict=True):
+                latest[number] = max(stamp, latest.get(number, 0))
+            assert latest_arrivals(topic, start, until) == latest
 
 
 def test_a_topic_whose_records_are_all_on_time_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,4 +79,4 @@ def test_a_topic_whose_records_are_all_on_time_is_not_read(tmp_path: Path, monke
 
         monkeypatch.setattr(FolderPartition, "read", refuse)
         assert count_late(topic, {0: 0}, topic.end()) == 0
-        assert latest_arrival(topic, {0: 0}, topic.end()) == clock.now_us
+        assert latest_arrivals(topic, {0: 0}, topic.end()) == {0: clock.now_us}

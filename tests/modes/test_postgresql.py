@@ -162,10 +162,10 @@ def test_no_transaction_is_open_while_a_slow_log_is_asked(
         return answer
 
     # Late records are counted by those who read them, so the log is asked for the clock alone.
-    for name in ("latest_arrival", "count_late"):
+    for name in ("latest_arrivals", "count_late"):
         monkeypatch.setattr(FolderTopic, name, watched(name))
     assert run(lab, url, lambda step: None) == []
-    assert {*asked} == {"latest_arrival"}
+    assert {*asked} == {"latest_arrivals"}
 
 
 @pytest.mark.parametrize("is_sent", [True, False])

@@ -7,14 +7,14 @@ from types import MappingProxyType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.views.fence import Fence
+from penstock.views.fence import Fence, Origin
 
 OFFSETS = st.dictionaries(st.text(max_size=5), st.dictionaries(st.integers(0, 99), st.integers(0, 2**62), max_size=3))
 
 
 @given(OFFSETS, st.integers(0, 2**62))
 def test_a_fence_comes_back_from_its_text(offsets: dict[str, dict[int, int]], clock_us: int) -> None:
-    fence = Fence(offsets, clock_us)
+    fence = Fence(offsets, clock_us, origins={name: Origin(f"id of {name}", part) for name, part in offsets.items()})
     assert Fence.from_json(fence.to_json()) == fence
 
 

@@ -102,6 +102,7 @@ PenstockError
 ├── RunError                     something keeps a pipeline from running
 │   ├── PipelineProblems         views that cannot be kept as they are written
 │   ├── ViewsChanged             views are there that other code made
+│   ├── LogReplaced              a topic is not the one that stored views were computed from
 │   ├── ReplayRefused            retention removed records that computing anew would need
 │   ├── KeptRowUnfit             a record that later redos need does not fit the database
 │   ├── KeptRowsLost             retention removed records that a redone view had not kept yet
@@ -212,6 +213,7 @@ from penstock.errors.modes import (
     GenerationError,
     KeptRowsLost,
     KeptRowUnfit,
+    LogReplaced,
     NothingReady,
     NothingToRollBack,
     PipelineProblems,
@@ -377,6 +379,7 @@ __all__ = [
     "LoadError",
     "LogError",
     "LogNotShared",
+    "LogReplaced",
     "LogUrlError",
     "MemberEvicted",
     "MergeOverflow",

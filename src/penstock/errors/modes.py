@@ -43,6 +43,22 @@ class ViewsChanged(RunError):
         )
 
 
+class LogReplaced(RunError):
+    """The log is not the one that stored views were computed from. Going on would mix two logs, so nothing was done."""
+
+    def __init__(self, pipeline: str, views: Sequence[str], topic: str, why: str) -> None:
+        self.pipeline = pipeline
+        self.views = list(views)
+        self.topic = topic
+        self.why = why
+        super().__init__(
+            f"pipeline: {', '.join(views)} cannot continue: topic {topic!r} has lost or replaced records\n"
+            f"  {why}\n"
+            "  the views are as they were, and readers go on reading them\n"
+            f"  to compute them from the log as it is now: penstock view rebuild {' '.join(views)} --app FILE"
+        )
+
+
 class ReplayRefused(RunError):
     """Retention has removed records that computing a view anew would need."""
 

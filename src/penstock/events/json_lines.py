@@ -14,7 +14,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from json.decoder import scanstring
 from typing import Any
 
 import numpy as np
@@ -217,15 +216,15 @@ def _check_names(text: str, known: list[str]) -> None:
     seen: set[str] = set()
     at = 0
     while member := _MEMBER.match(text, at):
-        name, _ = scanstring(text, member.start(1), True)
+        name = _DECODER.decode(f'"{member[1]}"')
         if name in seen:
             raise Unfit(f"expected each name once, found {shown(name)} twice")
         if name not in known:
             raise Unfit(unknown_name(name, known), shortened(name))
         seen.add(name)
         try:
-            _, at = _DECODER.scan_once(text, member.end())
-        except StopIteration:
+            _, at = _DECODER.raw_decode(text, member.end())
+        except json.JSONDecodeError:
             return
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("penstock.kafka")
 
+CHECK_SECONDS = 10.0
+"""So often the brokers are asked at most whether the topic is still there."""
 ALWAYS_TAKEN_BYTES = 64 << 10
 """Nobody sets brokers up so that they refuse this."""
 
@@ -43,14 +45,24 @@ class KafkaTopic(Topic):
         self._numbers = range(definition.partitions)
         self._ends: Offsets = {}
         self._dead = DeadRecords(self)
+        self._check_at = 0.0
 
     def refresh(self, *, is_fresh: bool = False) -> bool:  # noqa: ARG002 (it always is)
-        definition = self.log.definitions.all().get(self.name)
-        if definition is None or definition.id != self._definition.id:
-            raise TopicDeleted(self.name)
+        definition = self._found()
         is_changed = definition != self._definition
         self._definition = definition
         return is_changed
+
+    def check_there(self) -> None:
+        if time.monotonic() >= self._check_at:  # It asks the brokers.
+            self._check_at = time.monotonic() + CHECK_SECONDS
+            self._found()
+
+    def _found(self) -> TopicDefinition:
+        definition = self.log.definitions.all().get(self.name)
+        if definition is None or definition.id != self._definition.id:
+            raise TopicDeleted(self.name)
+        return definition
 
     def _change(self, change: Callable[[TopicDefinition], TopicDefinition]) -> None:
         while True:
@@ -136,9 +148,10 @@ class KafkaTopic(Topic):
             for batch in partition.read(start.get(partition.number, 0), until[partition.number], columns=[])
         )
 
-    def latest_arrival(self, start: Mapping[int, int], until: Mapping[int, int]) -> int:
+    def latest_arrivals(self, start: Mapping[int, int], until: Mapping[int, int]) -> dict[int, int]:
         stops = [(each, until.get(each.number, 0)) for each in self.partitions]
-        return max((each.arrived_before(stop) for each, stop in stops if stop > start.get(each.number, 0)), default=0)
+        found = {each.number: each.arrived_before(stop) for each, stop in stops if stop > start.get(each.number, 0)}
+        return {number: arrived for number, arrived in found.items() if arrived}
 
     # --- what is too large, and what is no event ---
 

@@ -12,7 +12,7 @@ from penstock.log.cut import cut
 from penstock.log.definition import FILE_NAME, TopicDefinition, read_definition, write_definition
 from penstock.log.files import locked
 from penstock.log.folder_partition import FolderPartition
-from penstock.log.late import count_late, latest_arrival
+from penstock.log.late import count_late, latest_arrivals
 from penstock.log.partition import Offsets
 from penstock.log.retention import Removed, retain
 from penstock.log.sealed import check_once
@@ -49,6 +49,10 @@ class FolderTopic(Topic):
         self._definition, self._version = definition, version
         return True
 
+    def check_there(self) -> None:
+        if self._file_version() != self._version and read_definition(self.directory).id != self._definition.id:
+            raise TopicDeleted(self.name)
+
     def _change(self, change: Callable[[TopicDefinition], TopicDefinition]) -> None:
         with locked(self.directory / "lock"):
             self.refresh(is_fresh=True)
@@ -68,8 +72,8 @@ class FolderTopic(Topic):
     def count_late(self, start: Mapping[int, int], until: Mapping[int, int]) -> int:
         return count_late(self, start, until)
 
-    def latest_arrival(self, start: Mapping[int, int], until: Mapping[int, int]) -> int:
-        return latest_arrival(self, start, until)
+    def latest_arrivals(self, start: Mapping[int, int], until: Mapping[int, int]) -> dict[int, int]:
+        return latest_arrivals(self, start, until)
 
     # --- upkeep ---
 

@@ -85,18 +85,20 @@ def count_late(topic: FolderTopic, start: Mapping[int, int], until: Mapping[int,
     return total
 
 
-def latest_arrival(topic: FolderTopic, start: Mapping[int, int], until: Mapping[int, int]) -> int:
-    """The greatest arrival between two cuts, in microseconds; 0 if there is no record. Reads one piece at most."""
-    latest = 0
+def latest_arrivals(topic: FolderTopic, start: Mapping[int, int], until: Mapping[int, int]) -> dict[int, int]:
+    """Partition -> greatest arrival between two cuts, in microseconds. Reads at most one piece of each partition."""
+    latest = {}
     for partition in topic.partitions:
         first, last = start.get(partition.number, 0), until.get(partition.number, 0)
         found = pieces(partition, first, last) if first < last else []
-        latest = max([latest, *(piece.arrived_max for piece in found if piece.stop <= last)])
-        # Arrivals only grow within a partition, so of the piece that the cut goes through the last record decides.
+        stamps = [piece.arrived_max for piece in found if piece.stop <= last]
+        # Arrivals never decrease within a partition, so the last record of the piece that the cut divides decides.
         for piece in found:
             if piece.stop > last:
-                for batch in partition.read(max(piece.start, first), last, columns=[]):
-                    latest = max(latest, batch.column("_arrived")[-1].value)
+                batches = partition.read(max(piece.start, first), last, columns=[])
+                stamps += [batch.column("_arrived")[-1].value for batch in batches if batch.num_rows]
+        if stamps:
+            latest[partition.number] = max(stamps)
     return latest
 
 

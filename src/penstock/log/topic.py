@@ -60,6 +60,10 @@ class Topic(ABC):
         """
 
     @abstractmethod
+    def check_there(self) -> None:
+        """TopicDeleted if the topic is gone, or another one bears its name now. It takes over no change."""
+
+    @abstractmethod
     def _change(self, change: Callable[[TopicDefinition], TopicDefinition]) -> None:
         """Exchanges the definition for everybody, one at a time."""
 
@@ -82,8 +86,8 @@ class Topic(ABC):
         """How many records between two cuts came late."""
 
     @abstractmethod
-    def latest_arrival(self, start: Mapping[int, int], until: Mapping[int, int]) -> int:
-        """The greatest arrival between two cuts, in microseconds; 0 if there is no record."""
+    def latest_arrivals(self, start: Mapping[int, int], until: Mapping[int, int]) -> dict[int, int]:
+        """Partition -> greatest arrival between two cuts, in microseconds. Partitions without a record are left out."""
 
     def close(self) -> None:
         """Lets go of everything."""

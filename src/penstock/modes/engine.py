@@ -18,6 +18,7 @@ from penstock.log.log import Log
 from penstock.log.partition import Offsets
 from penstock.log.topic import Topic
 from penstock.modes.changed import changed_views
+from penstock.modes.origin import check_origin
 from penstock.modes.running import RunningSet, known_views
 from penstock.modes.switching import KEEP_OLD, drop_expired, drop_generations, is_expired, switch_in
 from penstock.modes.topics import make_alert_topics, make_changelog, make_topics
@@ -83,6 +84,14 @@ class Engine:
         with self.store.snapshot() as snapshot:
             known = Catalog(snapshot.connection).views(self.pipeline.name)
         return changed_views(self.sets, known)
+
+    def check_log(self) -> None:
+        """LogReplaced if a live generation was computed from other topics of the same names, or from lost records."""
+        with self.store.snapshot() as snapshot:
+            known = Catalog(snapshot.connection).views(self.pipeline.name)
+        live = {known[view.name].set: known[view.name] for view in self.views if view.name in known}
+        for generation in live.values():
+            check_origin(generation, self.topics)
 
     def open(self, views: Sequence[CompiledView]) -> RunningSet:
         """The live generation of a set, to go on with; a first one is made where there is none.

@@ -34,7 +34,7 @@ from penstock.upkeep.redo import RedoGroups, RedoWindows
 from penstock.upkeep.slices import Slice
 from penstock.upkeep.step import Foreseeing, Step, Work, finish, run_together
 from penstock.views.catalog import Catalog, Counters, Generation, KnownView, Layers
-from penstock.views.fence import Fence
+from penstock.views.fence import Fence, Origin
 from penstock.views.keys import key_order
 from penstock.views.outbox import enqueue
 from penstock.views.stack import Stack
@@ -195,7 +195,8 @@ class RunningSet:
         kept = None if not self._has_kept_rows else stop if not step.is_big else {} if begun == stop else begun
         lateness = {} if self.is_new else self._lateness_us
         closed = {view: self.fence.clock_us - each for view, each in lateness.items()}
-        fence = Fence(stop, clock, kept)
+        origins = {name: _origin(part, self.fence.origins.get(name)) for name, part in step.slices.items()}
+        fence = Fence(stop, clock, kept, origins)
         return write_step(tx, self.generation, self.views, step, fence, closed=closed)
 
     def look(self, step: Step) -> Work[list[Found]]:
@@ -435,6 +436,12 @@ def known_views(views: Sequence[CompiledView], layers: Layers) -> list[KnownView
         )
         for view in views
     ]
+
+
+def _origin(part: Slice, before: Origin | None) -> Origin:
+    """What identifies the topic at the end of a slice; partitions without new records keep what was known."""
+    known = {} if before is None else before.arrived_us
+    return Origin(part.topic.definition.id, {**known, **part.arrived_us})
 
 
 def _named(purpose: str, table: StoredTable) -> dict[str, str]:

@@ -104,6 +104,7 @@ def run_stream(
     stop = stop or Stop()
     patience = Patience(stop, on_retry)
     chosen = engine.sets if sets is None else sets
+    patience.until_done(engine.check_log)
     running = patience.until_done(lambda: [engine.open(views) for views in chosen])
     if on_open is not None:
         on_open(running)
@@ -202,6 +203,8 @@ class _Stream:
             if now >= self._due.get(each.name, 0.0) and _is_behind(each, ends)
         ]
         if not ready:
+            for topic in {name: topic for each in self.running for name, topic in each.topics.items()}.values():
+                topic.check_there()
             return False
         steps = [(each, each.next_cut(ends, self._max_rows), ends) for each, ends in ready]
         ahead = self._foresight.look(steps)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -57,16 +58,24 @@ class Slice:
         return known[0] if known else self.topic.count_late(self.start, self.stop)
 
     @cached_property
+    def arrived_us(self) -> dict[int, int]:
+        """Partition -> greatest arrival. Partitions without a record are left out."""
+        if not self.is_small:
+            return self.topic.latest_arrivals(self.start, self.stop)
+        # Partition after partition, and arrivals never decrease within one: its last record has the greatest.
+        partitions = self.table.column("_partition").to_numpy()
+        last = np.flatnonzero(np.append(np.diff(partitions), 1)) if len(partitions) else partitions
+        arrived = self.table.column("_arrived")
+        return {int(partitions[row]): arrived[int(row)].value for row in last}
+
+    @property
     def clock_us(self) -> int:
         """The greatest arrival; 0 if there is no record."""
-        if not self.is_small:
-            return self.topic.latest_arrival(self.start, self.stop)
-        latest = pc.max(self.table.column("_arrived"))
-        return int(latest.value) if latest.is_valid else 0
+        return max(self.arrived_us.values(), default=0)
 
     def measure(self) -> None:
         """Asks the log now for what the commit will want to know, and remembers it."""
-        _ = self.late, self.clock_us
+        _ = self.late, self.arrived_us
 
     @property
     def is_small(self) -> bool:

@@ -34,10 +34,14 @@ class Exported:
 def export(snapshot: Snapshot, view: StoredView, path: Path, *, raw: bool = False) -> Exported:
     """Writes all rows of a view, a piece at a time, so it may be larger than memory. ExportFormatError.
 
-    A file that is there is replaced when the new one is complete and on disk. `raw` leaves texts in CSV as they are that
-    a spreadsheet would compute.
+    A file that is there is replaced when the new one is complete and on disk. `raw` leaves texts in CSV as they are
+    that a spreadsheet would compute.
     """
-    writers = {".csv": partial(_write_csv, raw=raw), ".parquet": _write_parquet, ".jsonl": _write_json_lines}
+    writers: dict[str, Callable[[Path, StoredView, Iterable[pa.Table]], int]] = {
+        ".csv": partial(_write_csv, raw=raw),
+        ".parquet": _write_parquet,
+        ".jsonl": _write_json_lines,
+    }
     write = writers.get(path.suffix.lower())
     if write is None:
         raise ExportFormatError(str(path), FORMATS)

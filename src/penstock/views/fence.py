@@ -9,6 +9,15 @@ from functools import cached_property
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What identifies the topic that a fence was taken in: another topic of the same name has other records."""
+
+    topic_id: str
+    arrived_us: Mapping[int, int]
+    """Partition -> `_arrived` of the last record below the fence. A log that lost its tail stores another one there."""
+
+
+@dataclass(frozen=True)
 class Fence:
     """One offset per partition of each topic, and a clock. The rows of a view are a function of this and nothing else.
 
@@ -26,6 +35,8 @@ class Fence:
     Empty where none are kept yet though all records are read, of which there were none: a view that counts has a row
     then too, which those over it have to keep.
     """
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    """Topic -> what a run compares with the log before it continues from this fence."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "offsets", _copied(self.offsets))
@@ -40,13 +51,25 @@ class Fence:
         document: dict[str, object] = {"clock_us": self.clock_us, "offsets": _in_order(self.offsets)}
         if self.kept is not None:
             document["kept"] = _in_order(self.kept)
+        if self.origins:
+            arrived = _in_order({topic: each.arrived_us for topic, each in self.origins.items()})
+            document["origins"] = {
+                topic: {"id": self.origins[topic].topic_id, "arrived_us": arrived[topic]} for topic in arrived
+            }
         return json.dumps(document, separators=(",", ":"), sort_keys=False)
 
     @classmethod
     def from_json(cls, text: str) -> Fence:
         """What `to_json` wrote."""
         read = json.loads(text)
-        return cls(_numbered(read["offsets"]), read["clock_us"], _numbered(read["kept"]) if "kept" in read else None)
+        origins = read.get("origins", {})
+        arrived = _numbered({topic: each["arrived_us"] for topic, each in origins.items()})
+        return cls(
+            _numbered(read["offsets"]),
+            read["clock_us"],
+            _numbered(read["kept"]) if "kept" in read else None,
+            {topic: Origin(each["id"], arrived[topic]) for topic, each in origins.items()},
+        )
 
     def lag_behind(self, ends: Mapping[str, Mapping[int, int]]) -> int:
         """How many records there are between this fence and these ends, over the topics and partitions of `ends`.
