@@ -214,10 +214,13 @@ class ServeSettings:
     """The most rows or records in one answer."""
 
     connections_max: int = _setting(256, "a whole number of at least 1, such as 256", lambda value: value >= 1)
-    """The most connections at once; more are turned away."""
+    """The most connections at once. Beyond it, those without a complete request give way to new ones."""
 
     streams_max: int = _setting(64, "a whole number of at least 1, such as 64", lambda value: value >= 1)
     """The most of them that follow a topic or wait for one; more are told to come back."""
+
+    streams_per_token: int = _setting(32, "a whole number of at least 1, such as 32", lambda value: value >= 1)
+    """The most of those that one token may have."""
 
     threads: int = _setting(8, "a whole number of at least 1, such as 8", lambda value: value >= 1)
     """How many requests are worked on at the same time; others wait their turn."""

@@ -39,13 +39,13 @@ def lab(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lab:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one mebibyte, until it is made larger."""
+    """A file system that is full after a step or two, until it is made larger."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount a file system: run this test as root")
     place = tmp_path / "disk"
     place.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=1280k", "tmpfs", str(place)], capture_output=True, text=True, check=False
     )
     if done.returncode:
         pytest.skip(f"this machine mounts no tmpfs (in a container, run it privileged): {done.stderr.strip()}")

@@ -91,7 +91,7 @@ def test_falling_back_is_reported_once(
         raise RuntimeError("a private part moved")
 
     monkeypatch.setattr(prepared, "run_together", moved)
-    collect._warn_of_fallback.cache_clear()
+    prepared._warn_of_fallback.cache_clear()
     leaf = stand_in(session, SCHEMA)
     rows = pa.Table.from_pylist([{"k": "a"}, {"k": "b"}], arrow_schema(SCHEMA))
     counting = Prepared(leaf.groupBy("k").count(), {"rows": leaf}, lambda frames: frames["rows"].groupBy("k").count())

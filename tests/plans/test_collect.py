@@ -28,11 +28,7 @@ class Frame:
     def ready(self) -> None:
         """It never is."""
 
-    @property
-    def frame(self) -> Frame:
-        return self
-
-    def toArrow(self) -> pa.Table:  # noqa: N802
+    def by_spark(self) -> pa.Table:
         self.begun.set()
         assert self.may_end.wait(LIMIT_SECONDS)
         if self.fails:

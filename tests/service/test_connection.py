@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -260,17 +261,88 @@ def test_a_listener_may_wait_longer_than_all_limits(limited: httpx.Client, timer
         assert any('"n":1' in line for line, _ in zip(lines, range(6), strict=False))
 
 
-def test_too_many_connections_are_turned_away_and_the_others_go_on(limited: httpx.Client, timers: ManualTimers) -> None:
+LAST = HEALTH + b"Connection: close\r\n\r\n"
+LISTEN = b"GET /topics/loose HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
+
+
+def test_of_too_many_connections_the_longest_without_a_request_gives_way(
+    limited: httpx.Client, timers: ManualTimers
+) -> None:
     with ExitStack() as stack:
-        held = [stack.enter_context(raw(limited)) for _ in range(8)]
+        held = []
+        for _ in range(8):
+            held.append(stack.enter_context(raw(limited)))
+            eventually(lambda: timers.pending == len(held))
+        with raw(limited) as newer:
+            assert b"503 Service Unavailable" in rest(held[0])
+            newer.sendall(LAST)
+            assert b"alive" in rest(newer)
+        held[1].sendall(LAST)
+        assert b"alive" in rest(held[1])
+        timers.advance(HEAD_SECONDS)
+        assert all(b"408" in rest(each) for each in held[2:])
+    assert limited.get("/health").status_code == 200
+
+
+def test_a_connection_whose_requests_were_answered_gives_way_after_silent_ones(
+    limited: httpx.Client, timers: ManualTimers
+) -> None:
+    with ExitStack() as stack:
+        kept = stack.enter_context(raw(limited))
+        kept.sendall(HEALTH + b"\r\n")
+        assert b"alive" in kept.recv(1 << 16)
+        eventually(lambda: timers.pending == 1)
+        silent = [stack.enter_context(raw(limited)) for _ in range(7)]
         eventually(lambda: timers.pending == 8)
+        for _ in range(7):
+            assert limited.get("/health").status_code == 200
+            silent.append(stack.enter_context(raw(limited)))
+            eventually(lambda: timers.pending == 8)
+        kept.sendall(LAST)
+        assert b"alive" in rest(kept)
+
+
+def test_the_peer_with_the_most_unfinished_requests_gives_way_first(
+    limited: httpx.Client, timers: ManualTimers
+) -> None:
+    address = (limited.base_url.host, limited.base_url.port or 0)
+    with ExitStack() as stack:
+        other = stack.enter_context(
+            socket.create_connection(address, timeout=LIMIT_SECONDS, source_address=("127.0.0.2", 0))
+        )
+        eventually(lambda: timers.pending == 1)
+        greedy = [stack.enter_context(raw(limited)) for _ in range(7)]
+        eventually(lambda: timers.pending == 8)
+        stack.enter_context(raw(limited))
+        assert b"503" in rest(greedy[0])
+        other.sendall(LAST)
+        assert b"alive" in rest(other)
+
+
+def test_nobody_who_is_being_served_gives_way(limited: httpx.Client) -> None:
+    with ExitStack() as stack:
+        for _ in range(8):
+            listening = stack.enter_context(raw(limited))
+            listening.sendall(LISTEN)
+            assert b"200 OK" in listening.recv(1 << 16)
         with raw(limited) as one_more:
             assert b"503 Service Unavailable" in rest(one_more)
-        held[0].sendall(HEALTH + b"Connection: close\r\n\r\n")
-        assert b"alive" in rest(held[0])
-        timers.advance(HEAD_SECONDS)
-        assert all(b"408" in rest(each) for each in held[1:])
-    assert limited.get("/health").status_code == 200
+
+
+def test_slow_clients_lock_nobody_out(site: Site) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    try:
+        with site.limited().serving(Connection="close") as client, ExitStack() as stack:
+            for _ in range(1000):
+                stack.enter_context(raw(client)).sendall(HEALTH[:20])
+            for _ in range(100):
+                stack.enter_context(raw(client)).sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
+            for number in range(50):
+                assert client.get("/health").status_code == 200
+                assert client.post("/topics/loose", json={"n": number}).status_code == 200
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("length", [b"Content-Length: 999999999999\r\n", b"Transfer-Encoding: chunked\r\n"])

@@ -156,6 +156,20 @@ def test_no_more_streams_than_allowed(site: Site) -> None:
         eventually(lambda: client.get("/topics/loose?wait=0.1").status_code == 200)
 
 
+def test_one_token_leaves_streams_for_the_others(site: Site) -> None:
+    site = site.limited(streams_max=3, streams_per_token=1)
+    tokens = Tokens(site.settings.serve.tokens_path)
+    greedy, other = (
+        {**STREAM, "Authorization": f"Bearer {tokens.add(name, ['read'])}"} for name in ("greedy", "other")
+    )
+    with site.serving() as client, client.stream("GET", "/topics/loose", headers=greedy) as first:
+        assert first.status_code == 200
+        refused = client.get("/topics/loose", headers=greedy)
+        assert (refused.status_code, "token 'greedy' has as many streams" in refused.text) == (503, True)
+        with client.stream("GET", "/topics/loose", headers=other) as second:
+            assert second.status_code == 200
+
+
 def test_all_listeners_that_are_allowed_may_come_back_at_once(site: Site) -> None:
     count = 240  # As after a restart. A browser does not try again what was refused with an error.
     with site.limited(streams_max=count).serving() as client, ExitStack() as stack:

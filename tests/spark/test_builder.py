@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # Not in Spark's own list of settings, though read by Spark or Parquet; each has a test of its effect below.
 NOT_LISTED = {
+    "spark.penstock.small_plans",
     "spark.sql.streaming.checkpointFileManagerClass",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
     "spark.hadoop.parquet.page.verify-checksum.enabled",

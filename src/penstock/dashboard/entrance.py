@@ -52,7 +52,7 @@ class Dashboard:
         path = scope["path"].removeprefix(HOME) or "/"
         if scope["type"] == "websocket":
             _check_socket(path, scope["query_string"])
-            with self._service.streaming():
+            with self._service.streaming(scope):
                 await self._play(scope, receive, send)
             return
         _check_origin(Headers(scope=scope))

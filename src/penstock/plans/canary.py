@@ -75,8 +75,8 @@ def _is_trusted(spark: SparkSession, run: Callable[[DataFrame, Build], pa.Table 
     rows = pa.Table.from_pylist([{"id": 1, **_ROW}, {"id": 2}, {"id": 3, **_ROW}], arrow_schema(_SCHEMA))
     frame = from_arrow(spark, rows, _SCHEMA)
     for build in (_grouped, _projected):
-        expected = build(frame).toArrow().cast(arrow_schema(build(frame).schema)).sort_by("id")
         try:
+            expected = build(frame).toArrow().cast(arrow_schema(build(frame).schema)).sort_by("id")
             found = run(frame, build)
         except Exception as error:
             _warn(f"failed: {error}")

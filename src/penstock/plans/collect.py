@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from functools import lru_cache
 from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
 
 from penstock.plans.prepared import quickly
-from penstock.plans.rows import arrow_schema
 from penstock.plans.task import Turn
 
 if TYPE_CHECKING:
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
 
     from penstock.plans.prepared import Asked
 
-_log = logging.getLogger(__name__)
 _jobs = ThreadPoolExecutor(20, thread_name_prefix="penstock-job")
 _HELPERS = max(1, (os.cpu_count() or 1) - 1)
 """So many threads compute small plans beside the one that wants them, which needs a core for what it does with them."""
@@ -143,16 +139,6 @@ def _compute(some: Sequence[Waiting], turn: Turn) -> None:
 
 def _by_spark(asked: Asked, future: Future[pa.Table]) -> None:
     try:
-        table = asked.frame.toArrow()
-        if asked.failure is not None:  # Where Spark fails too, its error says all there is to say.
-            _warn_of_fallback(str(getattr(asked.failure, "java_exception", asked.failure)))
-        # Spark's own settings may say that text and bytes come as large ones.
-        future.set_result(table.cast(arrow_schema(asked.frame.schema)))
+        future.set_result(asked.by_spark())
     except BaseException as error:
         future.set_exception(error)
-
-
-@lru_cache(maxsize=64)
-def _warn_of_fallback(why: str) -> None:
-    """Once for each reason."""
-    _log.warning("spark: a small plan failed in the driver, so Spark's scheduler ran it, more slowly: %s", why)

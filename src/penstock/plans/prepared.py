@@ -6,23 +6,26 @@ takes the plan that was built over stand-ins and replaces only its leaves.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from penstock.plans.canary import uses_small_plans
+from penstock.plans.canary import Build, uses_small_plans
 from penstock.plans.jvm import Java, analyzed, catalyst, simple_name
 from penstock.plans.physical import PhysicalPlan
-from penstock.plans.rows import LocalRows, local_rows
+from penstock.plans.rows import LocalRows, arrow_schema, local_rows
 from penstock.plans.stand_in import mark_of, stand_in
 from penstock.plans.task import Turn
 from penstock.plans.together import run_together
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+
+_log = logging.getLogger(__name__)
 
 ROWS_IN_ONE_TASK_MAX = 50_000
 """Up to so many rows of the driver are aggregated by one task: an exchange costs more than a second core gains."""
@@ -129,11 +132,6 @@ class Asked:
         self.failure: Exception | None = None
         """Why it could not be computed without the scheduler, if that was tried."""
 
-    @property
-    def spark(self) -> SparkSession:
-        """Where it runs."""
-        return self._prepared.frame.sparkSession
-
     @cached_property
     def frame(self) -> DataFrame:
         """For Spark to plan and run."""
@@ -141,31 +139,24 @@ class Asked:
 
     def ready(self) -> tuple[PhysicalPlan, LocalRows] | None:
         """What can be computed without planning; None if that cannot be, or fails: Spark then says how."""
+        if not uses_small_plans(self._prepared.frame.sparkSession, _try_out):
+            return None
         try:
             return self._prepared.ready_over(self._frames)
         except Exception as error:
             self.failure = error
             return None
 
+    def by_spark(self) -> pa.Table:
+        """Its rows, computed by Spark's scheduler."""
+        table = self.frame.toArrow().cast(arrow_schema(self.frame.schema))  # Settings may say that text comes as large.
+        if self.failure is not None:  # Where Spark fails too, its error says all there is to say.
+            _warn_of_fallback(str(getattr(self.failure, "java_exception", self.failure)))
+        return table
+
 
 def quickly(asked: Sequence[Asked], turn: Turn) -> list[pa.Table | None]:
     """The rows of each, computed right here; None where that cannot be, or fails: Spark then says how."""
-    if not asked or not uses_small_plans(asked[0].spark, _try_out):
-        return [None] * len(asked)
-    return _quickly(asked, turn)
-
-
-def _try_out(rows: DataFrame, build: Callable[[DataFrame], DataFrame]) -> pa.Table | None:
-    """What a plan over these rows gives when it runs right here, the second time: the first prepares it."""
-    leaf = stand_in(rows.sparkSession, rows.schema)
-    prepared = Prepared(build(leaf), {"rows": leaf}, lambda frames: build(frames["rows"]))
-    with Turn() as turn:
-        for _ in range(2):
-            [found] = _quickly([prepared.ask({"rows": rows})], turn)
-    return found
-
-
-def _quickly(asked: Sequence[Asked], turn: Turn) -> list[pa.Table | None]:
     found: list[pa.Table | None] = [None] * len(asked)
     by_rows: dict[int, list[tuple[int, PhysicalPlan, LocalRows]]] = {}
     for place, each in enumerate(asked):
@@ -181,6 +172,17 @@ def _quickly(asked: Sequence[Asked], turn: Turn) -> list[pa.Table | None]:
     return found
 
 
+def _try_out(rows: DataFrame, build: Build) -> pa.Table | None:
+    """What a plan over these rows gives when it runs right here."""
+    leaf = stand_in(rows.sparkSession, rows.schema)
+    prepared = Prepared(build(leaf), {"rows": leaf}, lambda frames: build(frames["rows"]))
+    ready = prepared.ready_over({"rows": rows})
+    if ready is None:
+        return None
+    with Turn() as turn:
+        return run_together([ready[0]], ready[1], turn)[0]
+
+
 def _run(ready: Sequence[tuple[PhysicalPlan, LocalRows]], turn: Turn) -> list[pa.Table | Exception]:
     """All by one call; if that fails, one after the other, to see which of them it is."""
     [*plans], [rows, *_] = zip(*ready, strict=True)
@@ -188,6 +190,12 @@ def _run(ready: Sequence[tuple[PhysicalPlan, LocalRows]], turn: Turn) -> list[pa
         return [*run_together(plans, rows, turn)]
     except Exception as error:
         return [error] if len(ready) == 1 else [outcome for each in ready for outcome in _run([each], turn)]
+
+
+@lru_cache(maxsize=64)
+def _warn_of_fallback(why: str) -> None:
+    """Once for each reason."""
+    _log.warning("spark: a small plan failed in the driver, so Spark's scheduler ran it, more slowly: %s", why)
 
 
 def _fits(given: DataType, wanted: DataType) -> bool:

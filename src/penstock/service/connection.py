@@ -1,15 +1,18 @@
 """Connections with a limit on everything: how many there are, and how long a client may take for each thing it does.
 
 uvicorn alone bounds only the pause between two requests. A client that sends its head or its body a byte at a time, or
-that does not read what it asked for, would hold a connection for ever.
+that does not read what it asked for, would hold a connection for ever. Where there are too many connections, those give
+way to newer ones that have not even sent a request: no token is asked for before that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import http
+import itertools
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Protocol, cast
 
@@ -25,6 +28,7 @@ HEAD_BYTES_MAX = 32 << 10
 """Of a head, and again of what stands behind a body."""
 WAITING_MAX = 8
 """So many requests may wait behind the one that is being answered."""
+_phases = itertools.count()
 
 
 class Timer(Protocol):
@@ -178,13 +182,24 @@ class Connection(_Impatient, HttpToolsProtocol):
     """The request that is being answered; `cycle` may be one behind it."""
     _phase: Phase | None = None
     _phase_timer: Timer | None = None
+    _phase_number = 0
+    """Counts the phases of all connections in the order in which they began."""
+    _has_been_answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(_Joining(cast("asyncio.Transport", transport), self.loop))
-        if len(self.connections) > self.limits.connections:
-            self._turn_away(503, "too many connections at the moment", "try again a little later")
-        else:
+        others = [each for each in self.connections if each is not self and not each.transport.is_closing()]
+        gives_way = self if len(others) >= self.limits.connections else None
+        if gives_way is not None:
+            gives_way = _first_to_give_way(others) or self
+            gives_way._turn_away(503, "too many connections at the moment", "try again a little later")
+        if gives_way is not self:
             self._enter("head")
+
+    @property
+    def peer(self) -> str | None:
+        """The address of whoever sends."""
+        return self.client[0] if self.client else None
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -234,6 +249,7 @@ class Connection(_Impatient, HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self._has_been_answered = True
         super().on_response_complete()
         self._look()
 
@@ -272,6 +288,7 @@ class Connection(_Impatient, HttpToolsProtocol):
             self._phase_timer = None
         self._phase = phase
         if phase is not None:
+            self._phase_number = next(_phases)
             seconds = self.limits.head_seconds if phase == "head" else self.limits.body_seconds
             self._phase_timer = self.limits.call_later(self.loop, seconds, self._too_slow, phase, seconds)
 
@@ -338,6 +355,20 @@ class Socket(_Impatient, WebSocketsSansIOProtocol):
     def _end_unless_accepted(self) -> None:
         if not self.handshake_complete and not self.close_sent:
             self.transport.abort()
+
+
+def _first_to_give_way(connections: Iterable[object]) -> Connection | None:
+    """Whoever has the least claim among those who have no complete request here; None if all are being served.
+
+    Of the peer that has the most of them, one that never completed a request before others, and the longest one first.
+    """
+    waiting = [each for each in connections if isinstance(each, Connection) and each._phase is not None]
+    share = Counter(each.peer for each in waiting)
+    return min(
+        waiting,
+        key=lambda each: (-share[each.peer], each._has_been_answered, each._phase_number),
+        default=None,
+    )
 
 
 def _last_word(status: int, message: str, todo: str) -> bytes:

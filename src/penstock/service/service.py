@@ -6,11 +6,13 @@ import asyncio
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection
+from starlette.types import Scope
 
 from penstock.alerts.courier import Courier
 from penstock.alerts.smtp import default_sender
@@ -67,6 +69,7 @@ class Service:
         self.bell = Bell()
         self.feeds = Feeds(self)
         self.metrics = Metrics()
+        self._streams_of: Counter[str | None] = Counter()
         self.loop: asyncio.AbstractEventLoop | None = None
         self._pulse: Pulse | None = None
         self._store: Store | None = None
@@ -211,15 +214,20 @@ class Service:
     # --- streams ---
 
     @contextmanager
-    def streaming(self) -> Iterator[None]:
-        """One of those who follow or wait. RequestRefused (503) if there are too many."""
+    def streaming(self, scope: Scope) -> Iterator[None]:
+        """One of those who follow or wait. RequestRefused (503) if there are too many, or too many of its token."""
         if self.metrics.streams_open >= self.settings.streams_max:
             raise busy(f"{self.settings.streams_max} streams are open already")
+        token = scope.get("penstock.sender")
+        if token is not None and self._streams_of[token] >= self.settings.streams_per_token:
+            raise busy(f"token {token!r} has as many streams open as it may: {self.settings.streams_per_token}")
         self.metrics.stream_opened()
+        self._streams_of[token] += 1
         try:
             yield
         finally:
             self.metrics.stream_closed()
+            self._streams_of[token] -= 1
 
 
 def known_view(snapshot: Snapshot, name: str) -> StoredView:

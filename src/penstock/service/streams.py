@@ -30,14 +30,14 @@ EVENT_STREAM = "text/event-stream"
 Allowed = Callable[[], bool]
 
 
-async def next_page(service: Service, topic: Topic, at: Cut, rows: int, wait: float) -> Page:
+async def next_page(service: Service, scope: Scope, topic: Topic, at: Cut, rows: int, wait: float) -> Page:
     """The next records; if there are none yet, those that come within so many seconds (a long poll)."""
     page = await service.work.run(read_page, topic, at, rows)
     if page.records or wait <= 0:
         return page
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait
-    with service.streaming(), service.bell.listening(_ends(topic)) as rung:
+    with service.streaming(scope), service.bell.listening(_ends(topic)) as rung:
         while not page.records and not service.bell.is_stopping and loop.time() < deadline:
             with suppress(TimeoutError):
                 await asyncio.wait_for(rung.wait(), deadline - loop.time())
@@ -54,7 +54,7 @@ class EventStream(StreamingResponse):
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._service.streaming():
+        with self._service.streaming(scope):
             await super().__call__(scope, receive, send)
 
 
@@ -77,7 +77,7 @@ async def run_socket(service: Service, socket: WebSocket, begin: Callable[[], tu
     What the client sends is ignored. An error before the first record is an ordinary answer with its status.
     """
     try:
-        with service.streaming():
+        with service.streaming(socket.scope):
             topic, at = await service.work.run(begin)
             await socket.accept()
             await _both(_tell(service, socket, topic, at, shape, may_go_on(socket.scope)), _hear(socket))

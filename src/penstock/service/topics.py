@@ -121,7 +121,8 @@ async def answer_records(
     cut = await service.work.run(parse_cut, topic, at)
     if EVENT_STREAM in request.headers.get("accept", "").lower():
         return EventStream(service, topic, cut, shape, may_go_on(request.scope))
-    page = await next_page(service, topic, cut, min(limit, service.settings.rows_max), min(wait, service.seconds))
+    rows, seconds = min(limit, service.settings.rows_max), min(wait, service.seconds)
+    page = await next_page(service, request.scope, topic, cut, rows, seconds)
     document = {
         "topic": topic.name,
         "as_of": {"clock": page.clock, "offsets": page.ends},

@@ -87,11 +87,7 @@ class Frame:
     def ready(self) -> None:
         """There is no plan that could be."""
 
-    @property
-    def frame(self) -> Frame:
-        return self
-
-    def toArrow(self) -> pa.Table:  # noqa: N802
+    def by_spark(self) -> pa.Table:
         return self.answer()
 
 
