@@ -115,7 +115,7 @@ class RunningSet:
     @property
     def is_new(self) -> bool:
         """No step was made yet, not even an empty one."""
-        return not self.fence.offsets
+        return not self.fence.offsets and not self.fence.is_static
 
     def ends(self) -> dict[str, Offsets]:
         """How far the log has come."""
@@ -196,7 +196,7 @@ class RunningSet:
         lateness = {} if self.is_new else self._lateness_us
         closed = {view: self.fence.clock_us - each for view, each in lateness.items()}
         origins = {name: _origin(part, self.fence.origins.get(name)) for name, part in step.slices.items()}
-        fence = Fence(stop, clock, kept, origins)
+        fence = Fence(stop, clock, kept, origins, is_static=not stop)
         return write_step(tx, self.generation, self.views, step, fence, closed=closed)
 
     def look(self, step: Step) -> Work[list[Found]]:

@@ -38,6 +38,9 @@ class Fence:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     """Topic -> what a run compares with the log before it continues from this fence."""
 
+    is_static: bool = False
+    """Of views that read no topic: their only step was taken. No offset can say so."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "offsets", _copied(self.offsets))
         object.__setattr__(self, "kept", None if self.kept is None else _copied(self.kept))
@@ -56,6 +59,8 @@ class Fence:
             document["origins"] = {
                 topic: {"id": self.origins[topic].topic_id, "arrived_us": arrived[topic]} for topic in arrived
             }
+        if self.is_static:
+            document["static"] = True
         return json.dumps(document, separators=(",", ":"), sort_keys=False)
 
     @classmethod
@@ -69,6 +74,7 @@ class Fence:
             read["clock_us"],
             _numbered(read["kept"]) if "kept" in read else None,
             {topic: Origin(each["id"], arrived[topic]) for topic, each in origins.items()},
+            "static" in read,
         )
 
     def lag_behind(self, ends: Mapping[str, Mapping[int, int]]) -> int:
