@@ -28,6 +28,14 @@ def test_load_says_what_became_of_the_rows(log: FolderLog) -> None:
     assert run("load", "a.csv", "--topic", "events").startswith("already loaded: 0 stored, 3 duplicates")
 
 
+def test_load_of_which_nothing_fits_fails(log: FolderLog) -> None:
+    Path("b.csv").write_text("time,n\n2026-01-01T00:00:00Z,x\nyesterday,2\n")
+    assert "none of these events fits events\n  to see why: penstock consume events.dead" in fails(
+        "load", "b.csv", "--topic", "events"
+    )
+    assert json.loads(run("load", "b.csv", "--topic", "events", "--json"))["was_loaded"]
+
+
 def test_load_answers_programs(log: FolderLog) -> None:
     first = json.loads(run("load", "a.csv", "--topic", "events", "--arrived", "time", "--json"))
     assert (first["rows"], first["stored"], first["rejected"], first["was_loaded"]) == (3, 2, 1, False)

@@ -62,6 +62,12 @@ def test_what_does_not_fit_is_counted_and_kept(log: FolderLog, kind: str, given:
     assert log.topic("events.dead").end() == {0: 1}
 
 
+@pytest.mark.parametrize(("kind", "given"), [("jsonl", '{"n": "x"}\n{'), ("csv", "user,n\nu2,x\n")])
+def test_produce_of_which_nothing_fits_fails(log: FolderLog, kind: str, given: str) -> None:
+    assert "none of these events fits events" in fails("produce", "events", "--format", kind, given=given)
+    run("produce", "events", "--format", kind, given="")
+
+
 @pytest.mark.parametrize(
     ("kind", "given"),
     [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from penstock.cli.options import Json, LogUrl, open_log
+from penstock.cli.options import Json, LogUrl, fail_as_nothing_fits, open_log
 from penstock.cli.output import print_json, rate_text
 
 if TYPE_CHECKING:
@@ -49,16 +49,17 @@ def load(
         loaded = load_file(log.topic(topic), file, kind=kind, arrived=arrived, progress=progress)
     if as_json:
         print_json({**vars(loaded), "seconds": round(loaded.seconds, 3), "was_loaded": loaded.was_loaded})
-        return
-    if loaded.was_loaded:
+    elif loaded.was_loaded:
         print(f"already loaded: 0 stored, {loaded.duplicates:,} duplicates (to store it again, give it another name)")
-        return
-    print(
-        f"{loaded.stored:,} of {loaded.rows:,} rows of {file.name} are stored in {topic}, in {loaded.seconds:.1f} s "
-        f"({rate_text(loaded.rows, loaded.seconds)})"
-        + (f"; {loaded.duplicates:,} were there already" if loaded.duplicates else "")
-        + (f"; {loaded.rejected:,} do not fit and are in {topic}.dead" if loaded.rejected else "")
-    )
+    else:
+        print(
+            f"{loaded.stored:,} of {loaded.rows:,} rows of {file.name} are stored in {topic}, in {loaded.seconds:.1f} s"
+            f" ({rate_text(loaded.rows, loaded.seconds)})"
+            + (f"; {loaded.duplicates:,} were there already" if loaded.duplicates else "")
+            + (f"; {loaded.rejected:,} do not fit and are in {topic}.dead" if loaded.rejected else "")
+        )
+    if loaded.rejected and loaded.rejected == loaded.rows:
+        fail_as_nothing_fits(topic)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -123,3 +123,9 @@ def parse_place(text: str) -> tuple[str, int | None]:
 def names(text: str | None) -> list[str] | None:
     """`a, b` is a and b; nothing at all is None."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def fail_as_nothing_fits(topic: str) -> NoReturn:
+    """Ends a command that stored nothing: a script must not take that for success."""
+    typer.echo(f"penstock: none of these events fits {topic}\n  to see why: penstock consume {topic}.dead", err=True)
+    raise typer.Exit(1)

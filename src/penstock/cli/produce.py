@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from penstock.cli.options import Json, LogUrl, open_log
+from penstock.cli.options import Json, LogUrl, fail_as_nothing_fits, open_log
 from penstock.cli.output import print_json, rate_text
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def produce(
         print(f"{counts['sent']:,} sent, {counts['acknowledged']:,} acknowledged, {rejected}{again}, {rate}")
     if is_interrupted:
         raise typer.Exit(130)
+    if counts["rejected"] and counts["rejected"] == counts["sent"]:
+        fail_as_nothing_fits(topic)
 
 
 class _Feed:
