@@ -16,6 +16,8 @@ from penstock import Pipeline, agg
 from penstock.errors import NothingRecorded, TopicDiffers, UnknownTopic
 from penstock.log.folder_log import FolderLog
 from penstock.modes.topics import make_topics
+from penstock.upkeep.inputs import TopicInput
+from penstock.upkeep.step import Step
 from penstock.verify.page import page
 from penstock.verify.report import Failure, Report
 from penstock.verify.verify import verify
@@ -109,7 +111,7 @@ def test_right_views_beside_wrong_ones_agree(report: Report) -> None:
     views = {"chance", "forced_fold", "merged_users", "clock_in_plan", "clock_in_function"}
     assert {each.view for each in report.failures} == views | {"first_url", "users", "shares", "clock_in_udf"}
     lines = [line for line in report.lines if line.view in ("right", "right_above")]
-    assert len(lines) == 16
+    assert len(lines) == 18
     assert all(line.agrees for line in lines)
 
 
@@ -140,12 +142,17 @@ def test_the_report_is_text_json_and_html(report: Report) -> None:
     assert "9 of 11 views failed" in html
 
 
-def shop() -> Pipeline:
+def orders_alone() -> Pipeline:
     app = Pipeline("shop")
     app.topic(
         "orders", "time timestamp, id bigint, customer string, amount double", event_time="time", lateness="5 seconds",
         key="customer", partitions=2,
     )  # fmt: skip
+    return app
+
+
+def shop() -> Pipeline:
+    app = orders_alone()
 
     @app.view(key=["window", "customer"], late="drop")
     def punctual(orders: DataFrame) -> DataFrame:
@@ -197,7 +204,49 @@ def test_a_right_pipeline_agrees_in_every_run(recorded: FolderLog, spark: SparkS
     assert "punctual" in found.tolerant
     assert "customers" not in found.tolerant
     assert recorded.topics() == ["orders"], "a changelog was published"
-    assert "everything agrees: 5 views, 9 runs" in found.text()
+    assert "everything agrees: 5 views, 10 runs" in found.text()
+
+
+def test_an_error_that_all_runs_of_the_engine_share_is_found(
+    recorded: FolderLog, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = TopicInput.new
+
+    def without_bob(topic: TopicInput, step: Step) -> DataFrame:
+        return real(topic, step).filter("coalesce(customer, '') <> 'bob'")
+
+    monkeypatch.setattr(TopicInput, "new", without_bob)
+    app = orders_alone()
+    app.view("spent", key="customer", sql="SELECT customer, count(*) AS n FROM orders GROUP BY customer")
+    found = verify(app, recorded, spark, cuts=0, seed=3, singles=1)
+    [failure] = found.failures
+    assert failure.runs == ("plain Spark (1 rows)",)
+    assert "plain Spark gives other rows" in failure.cause
+    [difference] = failure.differences
+    assert difference.example.found == {"customer": "bob", "n": 6}
+
+
+def test_a_view_that_fails_takes_no_other_view_along(
+    recorded: FolderLog, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is raised: not only Penstock's own errors."""
+
+    def refuse(number: int) -> int:
+        raise ValueError(f"never seen: {number}")
+
+    app = orders_alone()
+    app.view("spent", key="customer", sql="SELECT customer, count(*) AS n FROM orders GROUP BY customer")
+
+    @app.view(key="id")
+    def refused(orders: DataFrame) -> DataFrame:
+        return orders.select("id", sf.udf(refuse, "int")("id").alias("never"))
+
+    found = verify(app, recorded, spark, cuts=0, seed=3, singles=1)
+    assert {each.view for each in found.failures} == {"refused"}
+    assert "never seen" in found.failures[0].cause
+    of_right = [line for line in found.lines if line.view == "spent"]
+    assert len(of_right) == 9
+    assert all(line.agrees and line.comparison for line in of_right)
 
 
 @pytest.mark.long

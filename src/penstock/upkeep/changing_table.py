@@ -6,6 +6,7 @@ which the latest for a key counts. Inside, such a table is a row-wise view with 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from penstock.events.schema import parse_ddl
@@ -18,16 +19,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+def is_changelog(columns: Collection[str]) -> bool:
+    """Whether a topic of these columns has changes of a view, and not plain rows."""
+    return {"operation", "before", "after"} <= {*columns}
+
+
 def as_view(table: TableSpec, pipeline: Pipeline) -> ViewSpec:
     """The view that is this table."""
     assert table.topic is not None
     columns = parse_ddl(pipeline.topics[table.topic].ddl).names
-    is_changelog = {"operation", "before", "after"} <= set(columns)
+    has_changes = is_changelog(columns)
 
     def latest(changes: DataFrame) -> DataFrame:
         from pyspark.sql import functions as sf
 
-        if not is_changelog:
+        if not has_changes:
             return changes.drop(*OWN_COLUMNS)
         row = sf.coalesce(sf.col("after"), sf.col("before")).alias("row")
         return changes.select(row, (sf.col("operation") == "delete").alias(DELETED)).select("row.*", DELETED)

@@ -65,6 +65,8 @@ class Seen:
     """Two batches gave the same rows."""
     one_step: bool
     """A stream of one step gave the rows of the batch."""
+    only_plain: bool
+    """All runs of Penstock agree, and plain Spark gives others."""
     only_after_restart: bool
     """Only runs that were stopped or killed gave others."""
     upstream: Collection[str]
@@ -79,8 +81,15 @@ def cause_of(view: CompiledView, seen: Seen, groups: Callable[[], str]) -> Cause
         return Cause(f"it is made of {names}, which differs too", f"repair {names} first", spec.place)
     if not seen.repeats:
         return _not_repeated(view)
-    for suspect in (*_unordered(view), *_declared(view, groups)):
+    for suspect in (*_unordered(view), *([] if seen.only_plain else _declared(view, groups))):
         return suspect
+    if seen.only_plain:
+        return Cause(
+            "all runs of Penstock agree with each other, and plain Spark gives other rows: "
+            f"it is kept by {view.keeping.how} ({view.keeping.why})",
+            'kept="whole" computes all of it again each time; please report this as an error of Penstock',
+            spec.place,
+        )
     if seen.only_after_restart:
         return Cause(
             "only a run that was ended and continued gives other rows: something is remembered outside of the log",

@@ -22,15 +22,18 @@ from penstock.modes.rounds import make_pair
 from penstock.modes.running import RunningSet
 from penstock.pipeline.pipeline import Pipeline
 from penstock.upkeep.changes import KEY
-from penstock.upkeep.compiled import CompiledView
+from penstock.upkeep.compiled import CompiledView, as_views
 from penstock.upkeep.step import finish
 from penstock.verify.cuts import Cut, Recorded
+from penstock.verify.plain import PlainSpark
 from penstock.views.store import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Mode = Literal["batch", "stream", "lambda", "kappa"]
+ERROR_LINES = 8
+"""So many lines are shown of an error that is not Penstock's own."""
+Mode = Literal["batch", "plain", "stream", "lambda", "kappa"]
 Advance = Callable[[Engine, Sequence[CompiledView]], RunningSet]
 """Takes one set of views to the end of what is compared."""
 
@@ -47,7 +50,7 @@ class Run:
     """By view: what readers see, and the stored key."""
     seconds: dict[str, float] = field(default_factory=dict)
     """By view: what it took, together with the views it is connected with."""
-    errors: dict[str, PenstockError] = field(default_factory=dict)
+    errors: dict[str, Exception] = field(default_factory=dict)
     """By view: what stopped it."""
 
 
@@ -72,6 +75,21 @@ class Runner:
 
         return self._run(Run(name, "batch"), build, is_new=is_new)
 
+    def plain(self, name: str, batch: Run) -> Run:
+        """Every view by plain Spark; `batch` is what it will be compared with."""
+        run = Run(name, "plain")
+        spark = PlainSpark(as_views(self.pipeline), self.recorded.topics, self.recorded.end, self.spark)
+        for view in self.compiled:
+            if view.name not in batch.rows or any(name in run.errors for name in view.upstream):
+                continue  # The batch failed: there is nothing to compare with.
+            began = time.monotonic()
+            try:
+                run.rows[view.name] = spark.rows(view, batch.rows[view.name])
+            except Exception as error:
+                run.errors[view.name] = error
+            run.seconds[view.name] = time.monotonic() - began
+        return run
+
     def stream(self, name: str, cuts: Sequence[Cut], *, hurry: Hurry | None = None) -> Run:
         """A stream whose steps end at these cuts; of the first ones, as many as `hurry` leaves time for."""
         run = Run(name, "stream")
@@ -94,9 +112,9 @@ class Runner:
         """A stream that ends after `at` steps, and is continued from its fence by a new engine."""
         database = self.folder / f"{_file_name(name)}.db"
         before = self._run(Run(name, "stream"), _taking(cuts[:at]), database, is_read=False)
-        if before.errors:
-            return before
         run = self._run(Run(name, "stream"), _taking(cuts[at:]), database, is_new=True)
+        run.errors |= before.errors
+        run.rows = {view: rows for view, rows in run.rows.items() if view not in before.errors}
         run.seconds = {view: before.seconds.get(view, 0.0) + each for view, each in run.seconds.items()}
         run.note = f"stopped after {at} of {len(cuts)} steps"
         return run
@@ -162,13 +180,20 @@ class Runner:
                 began = time.monotonic()
                 try:
                     running = advance(engine, views)
-                except PenstockError as error:
+                except Exception as error:
                     run.errors.update(dict.fromkeys((view.name for view in views), error))
                     continue
                 if is_read:
                     run.rows.update(_rows(engine, running))
                 run.seconds.update(dict.fromkeys((view.name for view in views), time.monotonic() - began))
         return run
+
+
+def error_text(error: Exception) -> str:
+    """What stopped a run, in words: errors of Spark and of users' functions by their kind and their first lines."""
+    if isinstance(error, PenstockError):
+        return str(error)
+    return "\n".join(f"{type(error).__name__}: {error}".splitlines()[:ERROR_LINES])
 
 
 @dataclass

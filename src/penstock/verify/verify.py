@@ -1,12 +1,13 @@
 """verify: does a pipeline give the same rows however it is run?
 
-It is run over a recorded part of the log as a batch, as streams cut into steps of many sizes, stopped and continued,
-as lambda with batch parts at random cuts, as kappa with a replay and a switch in the middle, and as a batch once more;
-every view of every run is compared with the first batch.
+It is run over a recorded part of the log as a batch, by plain Spark without Penstock's engine, as streams cut into
+steps of many sizes, stopped and continued, as lambda with batch parts at random cuts, as kappa with a replay and a
+switch in the middle, and as a batch once more; every view of every run is compared with the first batch.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,26 +16,31 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from penstock.errors import NothingRecorded, PenstockError
+from penstock.errors import NothingRecorded
 from penstock.log.log import Log
 from penstock.modes.topics import recorded_topics
 from penstock.pipeline.pipeline import Pipeline
 from penstock.plans.decision import Problem
-from penstock.upkeep.compare import Comparison, compare
+from penstock.upkeep.changes import KEY
+from penstock.upkeep.compare import Comparison, Example, compare
 from penstock.upkeep.compiled import CompiledView, as_views, try_compile
+from penstock.upkeep.explain import Explanation
 from penstock.verify.causes import Seen, adds_floats, cause_of, has_floats
 from penstock.verify.cuts import Recorded
 from penstock.verify.killed import killed
 from penstock.verify.records import Tracer, met
 from penstock.verify.report import Difference, Failure, Kind, Line, Report
-from penstock.verify.runs import Hurry, Run, Runner
+from penstock.verify.runs import Hurry, Run, Runner, error_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BATCH, AGAIN, ONE_STEP, TEN_STEPS, SINGLE = (
+_log = logging.getLogger(__name__)
+
+BATCH, AGAIN, PLAIN, ONE_STEP, TEN_STEPS, SINGLE = (
     "batch",
     "batch again",
+    "plain Spark",
     "stream, one step",
     "stream, ten steps",
     "stream, single records",
@@ -111,8 +117,10 @@ def verify(
 
 def _runs(runner: Runner, *, seed: int, cuts: int, singles: int, faults: bool) -> Iterator[Run]:
     recorded = runner.recorded
-    yield runner.batch(BATCH)
+    batch = runner.batch(BATCH)
+    yield batch
     yield runner.batch(AGAIN, is_new=True)
+    yield runner.plain(PLAIN, batch)
     yield runner.stream(ONE_STEP, [recorded.end])
     yield runner.stream(TEN_STEPS, recorded.evenly(10))
     for number in range(cuts):
@@ -173,10 +181,12 @@ def _lines(compiled: Sequence[CompiledView], run: Run, reference: Run, tolerant:
         comparison: Comparison | None = None
         if view.name in run.rows and view.name in reference.rows:
             sides = reference.rows[view.name], run.rows[view.name]
+            if run.mode == "plain":  # It knows nothing of stored keys.
+                sides = sides[0].drop_columns([KEY]), sides[1]
             comparison = compare(*sides, view.spec.key, is_tolerant=view.name in tolerant)
         elif error is None:
             continue  # The batch failed: there is nothing to compare with.
-        told = "" if error is None else str(error)
+        told = "" if error is None else error_text(error)
         seconds = run.seconds.get(view.name, 0.0)
         yield Line(run.name, run.mode, view.name, seconds, comparison, run is reference, told)
 
@@ -197,7 +207,7 @@ def _failures(
 def _failure(
     view: CompiledView,
     lines: Sequence[Line],
-    errors: Mapping[str, PenstockError],
+    errors: Mapping[str, Exception],
     upstream: Sequence[str],
     tracer: Tracer,
 ) -> Failure:
@@ -208,11 +218,12 @@ def _failure(
         error = errors[BATCH]
         culprit = getattr(error, "view", None)
         hint = f"it moves together with view {culprit!r}" if culprit not in (None, view.name) else ""
-        return Failure("error", view.name, view.spec.place, str(error), hint, runs=said)
+        return Failure("error", view.name, view.spec.place, error_text(error), hint, runs=said)
     differences = _differences(view, bad, tracer)
     seen = Seen(
         repeats=agrees.get(AGAIN, True),
         one_step=agrees.get(ONE_STEP, True),
+        only_plain={line.run for line in bad} == {PLAIN},
         only_after_restart={line.run for line in bad} <= {STOPPED, KILLED},
         upstream=upstream,
     )
@@ -222,7 +233,7 @@ def _failure(
         return next(filter(None, named), "")
 
     cause = cause_of(view, seen, groups)
-    told = [cause.text, *dict.fromkeys(map(str, errors.values()))]
+    told = [cause.text, *dict.fromkeys(map(error_text, errors.values()))]
     kind: Kind = "difference" if differences else "error"
     return Failure(kind, view.name, view.spec.place, "\n".join(told), cause.hint, cause.place, said, tuple(differences))
 
@@ -232,5 +243,14 @@ def _differences(view: CompiledView, bad: Sequence[Line], tracer: Tracer) -> lis
     for line in bad:
         if line.comparison is not None and line.comparison.examples:
             examples = line.comparison.examples[:DIFFERENCES_MAX]
-            return [Difference(line.run, each, tracer.explain(view, each)) for each in examples]
+            return [Difference(line.run, each, _explained(view, each, tracer)) for each in examples]
     return []
+
+
+def _explained(view: CompiledView, example: Example, tracer: Tracer) -> Explanation | None:
+    """What a row is made of. A view that could not be computed right may not be explained either."""
+    try:
+        return tracer.explain(view, example)
+    except Exception as error:
+        _log.debug("a row of %s could not be explained: %s", view.name, error)
+        return None
