@@ -199,6 +199,12 @@ class ServeSettings:
     tokens: str = _setting("file:./data/tokens.json", "file:PATH, such as file:./data/tokens.json", _matches("file:.+"))
     """Where the hashes of tokens are. A relative path counts from the folder of `penstock.toml`, if there is one."""
 
+    certificate: str = _setting("", "a file in PEM, such as ./tls.crt")
+    """The certificate, with those that it was signed by, to serve over TLS. Read again when it was renewed."""
+
+    key: str = _setting("", "a file in PEM, such as ./tls.key")
+    """The key of that certificate, without a password."""
+
     allowed_hosts: str = _setting("", "names with commas between them, such as views.example.org")
     """The names that requests may be addressed to, beside this machine's own and `serve.host`."""
 
@@ -311,6 +317,8 @@ PLACES = {
     "log.ca_file": "",
     "views.url": "sqlite:",
     "serve.tokens": "file:",
+    "serve.certificate": "",
+    "serve.key": "",
     "alerts.ca": "file:",
     "spark.checkpoints": "dir:",
 }

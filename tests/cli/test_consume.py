@@ -131,7 +131,7 @@ def test_every_type_is_printed_so_that_produce_takes_it_again(log: FolderLog) ->
 
 
 def test_dead_letters_are_readable_in_a_table(log: FolderLog) -> None:
-    run("produce", "events", given='{"n": "x"}\n')
+    run("produce", "events", given='{"n": "x"}\n', code=1)
     assert '{"n": "x"}' in run("consume", "events.dead", "--format", "table")
 
 

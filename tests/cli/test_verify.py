@@ -47,6 +47,7 @@ def test_a_pipeline_that_agrees_ends_with_0(folder: Path) -> None:
     assert [each["run"] for each in found["runs"]] == [
         "batch",
         "batch again",
+        "plain Spark",
         "stream, one step",
         "stream, ten steps",
         "stream, single records",

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,11 @@ def _children(process: subprocess.Popen[str]) -> list[str]:
     """The commands that a process has started and that still run."""
     tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
     found = [number for task in tasks for number in task.read_text().split()]
-    return [Path(f"/proc/{number}/cmdline").read_bytes().decode() for number in found]
+    commands = []
+    for number in found:
+        with suppress(FileNotFoundError, ProcessLookupError):  # It has ended meanwhile.
+            commands.append(Path(f"/proc/{number}/cmdline").read_bytes().decode())
+    return commands
 
 
 @pytest.mark.spark

@@ -77,8 +77,10 @@ class _Impatient(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        # Told of everything that is left in our buffer, also of the last bytes, which a close would wait for.
-        self.transport.set_write_buffer_limits(high=0)
+        # Told of everything that is left in our buffer, also of the last bytes, which a close would wait for. With TLS
+        # the end of the shutdown, which has a limit of its own, cuts those off; and uvloop would never resume.
+        if transport.get_extra_info("ssl_object") is None:
+            self.transport.set_write_buffer_limits(high=0)
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -7,15 +7,18 @@ import gc
 import ipaddress
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
+import uvloop
 
 from penstock.errors import ServeRefused
 from penstock.service.application import application
+from penstock.service.certificate import HANDSHAKE_SECONDS, Certificate
 from penstock.service.connection import CallLater, Limits, call_later, protocols
 from penstock.service.service import Service
 from penstock.settings import Settings
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 SOCKET_BYTES_MAX = 64 << 10
 """Of what a client says over a WebSocket nothing is used."""
 STOP_SECONDS = 10
+
+_log = logging.getLogger("penstock.service")
 
 
 def serve(
@@ -72,13 +77,17 @@ class Server(uvicorn.Server):
         call_later: CallLater = call_later,
     ) -> None:
         host, port = listener.getsockname()[:2]
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._certificate = _certificate(settings, f"{host}:{port}")
+        scheme = "http" if self._certificate is None else "https"
+        self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         self.is_up = threading.Event()
+        self._following: asyncio.Task[None] | None = None
         self._service = Service(settings, pipeline)
         connection, websocket = protocols(Limits.of(settings.serve, call_later))
         config = uvicorn.Config(
             application(self._service),
-            loop="uvloop",
+            loop=f"{__name__}:Loop",
+            ssl_context_factory=None if self._certificate is None else self._ssl_context,
             http=connection,
             ws=websocket,
             ws_max_size=SOCKET_BYTES_MAX,
@@ -95,10 +104,18 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if self._certificate is not None:
+            self._following = asyncio.create_task(self._certificate.follow())
         self.is_up.set()
+
+    def _ssl_context(self, *_: object) -> ssl.SSLContext:
+        assert self._certificate is not None
+        return self._certificate.context
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.stop()
+        if self._following is not None:
+            self._following.cancel()
         await asyncio.sleep(0)
         await super().shutdown(sockets)
 
@@ -107,6 +124,23 @@ class Server(uvicorn.Server):
             super().run(sockets)
         finally:
             self.is_up.set()
+
+
+class Loop(uvloop.Loop):
+    """The event loop, with a limit on the handshake of TLS, which uvicorn has none for."""
+
+    async def create_server(self, *args: Any, **options: Any) -> Any:
+        if options.get("ssl") is not None:
+            options["ssl_handshake_timeout"] = HANDSHAKE_SECONDS
+        return await super().create_server(*args, **options)
+
+
+def _certificate(settings: Settings, address: str) -> Certificate | None:
+    try:
+        return Certificate.of(settings.serve)
+    except ValueError as error:
+        todo = "expected: files in PEM as serve.certificate and serve.key, or neither of them"
+        raise ServeRefused(address, str(error), todo) from error
 
 
 @contextmanager
@@ -132,6 +166,12 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
                 address,
                 f"others could reach it there{named}, and there is no token: anybody could read all and write to all",
                 f"make a token first: penstock token add NAME --rights read,write; {todo}",
+            )
+        if not is_ours_alone and not settings.serve.certificate:
+            _log.warning(
+                "serve: %s speaks plain HTTP, so tokens can be read on the way\n"
+                "  expected: certificate and key in section [serve], or a proxy in front of it that speaks TLS",
+                address,
             )
     # The protocol is named, for asyncio sends small answers at once (TCP_NODELAY) only where it reads TCP.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
