@@ -74,6 +74,7 @@ PenstockError
 │   │   └── SeveralPipelines     it holds several, and nobody said which
 │   ├── AlertConditionError      the when= of an alert cannot be asked of its view
 │   ├── AlertFunctionError       an alert's function has parameters that it cannot be called with
+│   ├── TableChanged             a large static table was written to during a run
 │   └── TableUnreadable          a static table is not there, or cannot be read
 ├── SourceError                  something about the topic as a Spark source
 │   ├── SourceOptionError        an option is missing, unknown, or has a value it cannot have
@@ -103,6 +104,7 @@ PenstockError
 │   ├── PipelineProblems         views that cannot be kept as they are written
 │   ├── ViewsChanged             views are there that other code made
 │   ├── LogReplaced              a topic is not the one that stored views were computed from
+│   ├── TopicForgets             a topic removes records that a view goes on counting
 │   ├── ReplayRefused            retention removed records that computing anew would need
 │   ├── KeptRowUnfit             a record that later redos need does not fit the database
 │   ├── KeptRowsLost             retention removed records that a redone view had not kept yet
@@ -223,6 +225,7 @@ from penstock.errors.modes import (
     StepOverflow,
     SwitchNotTaken,
     TopicDiffers,
+    TopicForgets,
     TwoRowsForOneKey,
     UnknownGeneration,
     UnknownMode,
@@ -242,6 +245,7 @@ from penstock.errors.pipeline import (
     PipelineImportFailed,
     PipelineLoadError,
     SeveralPipelines,
+    TableChanged,
     TableUnreadable,
     ViewFunctionError,
 )
@@ -449,6 +453,7 @@ __all__ = [
     "StoreUrlError",
     "StreamDataLost",
     "SwitchNotTaken",
+    "TableChanged",
     "TableUnreadable",
     "TimeRangeError",
     "TokenTaken",
@@ -459,6 +464,7 @@ __all__ = [
     "TopicDiffers",
     "TopicError",
     "TopicExists",
+    "TopicForgets",
     "TopicNameError",
     "TopicReplaced",
     "TwoRowsForOneKey",

@@ -59,6 +59,17 @@ class LogReplaced(RunError):
         )
 
 
+class TopicForgets(RunError):
+    """A topic removes records that a view goes on counting, so a batch would give other rows than a stream."""
+
+    def __init__(self, view: str, place: Place, topic: str, why: str, hint: str) -> None:
+        self.view = view
+        self.topic = topic
+        super().__init__(
+            f"pipeline: view {view!r} cannot be kept over topic {topic!r}\n  {place.shown}\n  {why}\n  {hint}"
+        )
+
+
 class ReplayRefused(RunError):
     """Retention has removed records that computing a view anew would need."""
 

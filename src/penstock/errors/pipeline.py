@@ -202,6 +202,21 @@ class SeveralPipelines(PipelineLoadError):
         )
 
 
+class TableChanged(PipelineError):
+    """The files of a large static table were written to during a run. A step may have seen both; it was not stored."""
+
+    def __init__(self, table: str, place: Place, location: str) -> None:
+        self.table = table
+        self.location = location
+        super().__init__(
+            f"table {table!r} has changed during the run",
+            place,
+            f"{location} was written to; nothing of this step was stored, and the views are as they were before it",
+            "start the run again: it says what a changed table means for the views. A copy under a new name, "
+            "or a table of at most 16 MiB, is not read while it changes",
+        )
+
+
 class TableUnreadable(PipelineError):
     """A static table is not there, or cannot be read as what it should be."""
 

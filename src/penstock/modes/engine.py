@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from penstock.alerts.compiled import Alerts, compile_alerts
-from penstock.errors import ReplayRefused, UnknownView, ViewsChanged
+from penstock.errors import ReplayRefused, TopicForgets, UnknownView, ViewsChanged
 from penstock.log.log import Log
 from penstock.log.partition import Offsets
 from penstock.log.topic import Topic
@@ -102,6 +102,7 @@ class Engine:
         if any(view.name in changed for view in views):
             # All of them, also those of other sets: people want to know once.
             raise ViewsChanged(self.pipeline.name, changed, {view.name: view.spec.place for view in self.views})
+        self._check_topics(views)
         live = self.live(views)
         if live is None:
             running = self.new(views)
@@ -127,9 +128,26 @@ class Engine:
 
     def new(self, views: Sequence[CompiledView]) -> RunningSet:
         """A new, empty generation of a set, in the state building. What an earlier build left behind is removed."""
+        self._check_topics(views)
         with self.store.transaction(self.owner) as tx:
             self._remove_unfinished(tx, views)
             return self._made(tx, views)
+
+    def _check_topics(self, views: Sequence[CompiledView]) -> None:
+        """TopicForgets if a topic removes records that a view goes on counting."""
+        for view in views:
+            if view.name in self.pipeline.tables:
+                continue  # The newest record of each key is all that it wants.
+            for name in view.topics:
+                topic = self.log.topic(name).definition
+                if topic.compact:
+                    why = "the topic is compacted: it removes records that the view has counted, and a batch would miss"
+                    hint = f'read its newest rows, as app.table(..., topic="{name}"), or do not compact it'
+                    raise TopicForgets(view.name, view.spec.place, name, why, hint)
+                if view.keeping.how == "whole" and (topic.retention_age or topic.retention_bytes):
+                    why = "all of it is computed again at each step, and the topic has retention: rows would disappear"
+                    hint = "let it be kept otherwise, with within=, or give the topic no retention"
+                    raise TopicForgets(view.name, view.spec.place, name, why, hint)
 
     def unfinished(self, views: Sequence[CompiledView]) -> RunningSet | None:
         """A generation that the code as it is now has made, or begun to make, and that is not live; None without one.

@@ -199,6 +199,11 @@ class RunningSet:
         fence = Fence(stop, clock, kept, origins, is_static=not stop)
         return write_step(tx, self.generation, self.views, step, fence, closed=closed)
 
+    def check_tables(self) -> None:
+        """TableChanged if a large static table was written to since it was first read: steps would mix its contents."""
+        for table in {table.spec.name: table for view in self.views for table in view.large_tables}.values():
+            table.check()
+
     def look(self, step: Step) -> Work[list[Found]]:
         """What alerts have to say of a step that has run: nothing, unless people read what it changes."""
         alerts: list[CompiledAlert] = [each for view in self.views for each in self._alerts.by_view.get(view.name, ())]
@@ -376,6 +381,8 @@ def _try_together(
         for part in step.slices.values():
             # Before the transaction: a log may keep one waiting, and a database ends a transaction that does nothing.
             part.measure()
+    for each, _ in sets:
+        each.check_tables()
     first = sets[0][0]
     is_beginning = in_pieces and len(sets) == 1 and first.is_new and first.generation.state == "building"
     if is_beginning:

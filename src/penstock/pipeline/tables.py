@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import TableUnreadable
+from penstock.errors import TableChanged, TableUnreadable
 from penstock.events.schema import parse_ddl, to_spark
 from penstock.pipeline.database_rows import read_database
 from penstock.pipeline.definition import TableSpec
@@ -62,6 +63,36 @@ def read_table(spec: TableSpec, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame(frame.toArrow(), schema=frame.schema)
     except (PySparkException, Py4JJavaError) as error:
         raise TableUnreadable(spec.name, spec.place, str(path), _reason(error)) from error
+
+
+@dataclass(frozen=True)
+class LargeTable:
+    """A static table whose files Spark reads again in every job, as they were when the run began."""
+
+    spec: TableSpec
+    seen: tuple[tuple[str, int, int, int], ...]
+
+    def check(self) -> None:
+        """TableChanged if any of them was written to since. To be asked after what was read of it was computed."""
+        if _versions(self.spec) != self.seen:
+            raise TableChanged(self.spec.name, self.spec.place, str(_path(self.spec)))
+
+
+def large_table(spec: TableSpec) -> LargeTable | None:
+    """To be called before the table is read; None if its rows are read only once."""
+    location = _location(spec)
+    if kind_of(location, spec.options.get("format")) == "database":
+        return None
+    seen = _versions(spec)
+    return LargeTable(spec, seen) if sum(size for _, size, *_ in seen) > SNAPSHOT_BYTES_MAX else None
+
+
+def _versions(spec: TableSpec) -> tuple[tuple[str, int, int, int], ...]:
+    try:
+        found = [(str(file), file.stat()) for file in _files(spec, _path(spec))]
+    except FileNotFoundError:
+        return ()  # It is being exchanged at this moment.
+    return tuple((name, status.st_size, status.st_mtime_ns, status.st_ino) for name, status in found)
 
 
 def table_fingerprint(spec: TableSpec) -> str:

@@ -18,7 +18,7 @@ from penstock.events.schema import parse_ddl, to_spark
 from penstock.log.definition import OWN_COLUMNS
 from penstock.pipeline.definition import TopicSpec, ViewSpec
 from penstock.pipeline.pipeline import Pipeline
-from penstock.pipeline.tables import read_table, table_fingerprint
+from penstock.pipeline.tables import LargeTable, large_table, read_table, table_fingerprint
 from penstock.plans import surgery
 from penstock.plans.decision import Analysis, Keeping, Problem
 from penstock.plans.decision import Input as PlanInput
@@ -73,6 +73,8 @@ class CompiledView:
     frame: DataFrame
     """The user's function over stand-ins."""
     stand_ins: Mapping[str, DataFrame]
+    large_tables: tuple[LargeTable, ...] = ()
+    """The static tables it reads whose content must not change during a run."""
 
     @property
     def name(self) -> str:
@@ -131,6 +133,7 @@ class _Compiler:
         self.topics = {spec.bound: spec for spec in pipeline.topics.values()}
         self.tables = {name: spec for name, spec in pipeline.tables.items() if spec.is_static}
         self._frames: dict[str, DataFrame] = {}
+        self._large_tables: dict[str, LargeTable | None] = {}
 
     def compile(
         self, spec: ViewSpec, done: Mapping[str, CompiledView]
@@ -174,6 +177,7 @@ class _Compiler:
             kept,
             view.analysis.frame,
             view.stand_ins,
+            tuple(found for name in tables if (found := self._large_tables[name]) is not None),
         )
 
     def _schema(self, name: str, done: Mapping[str, CompiledView]) -> StructType:
@@ -183,6 +187,7 @@ class _Compiler:
 
     def _table(self, name: str) -> DataFrame:
         if name not in self._frames:
+            self._large_tables[name] = large_table(self.tables[name])
             self._frames[name] = read_table(self.tables[name], self.spark)
         return self._frames[name]
 
