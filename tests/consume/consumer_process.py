@@ -49,11 +49,12 @@ def main() -> None:
     tell(joined=True)
     with consumer:
         while not is_over:
+            began = time.monotonic()
             polled = consumer.poll(None if options.is_idle else 0.2)
             if not polled:
                 continue
             got = [[each.topic, each.partition, each.batch.column("_offset").to_pylist()] for each in polled]
-            tell(got=got)
+            tell(at=began, got=got)
             time.sleep(options.work_seconds)
             if options.commit:
                 try:

@@ -137,7 +137,10 @@ def test_a_frozen_member_is_replaced_and_comes_back_as_a_new_one(
 
 
 def assert_all_processed_once(topic: FolderTopic, members: list[ConsumerProcess]) -> None:
-    """Nothing is lost, and what was committed never comes again. Nothing may be produced meanwhile."""
+    """Nothing is lost, and no poll that began after a commit gives what was committed.
+
+    A process that was frozen in the middle of a poll may: it read that before. Nothing may be produced meanwhile.
+    """
     ends = {(topic.name, number): end for number, end in topic.end().items()}
     eventually(lambda: committed(topic.log.groups.status("g")) == ends)
     assert {each for member in members for each in member.records()} == all_records(topic)

@@ -176,7 +176,15 @@ def test_names_of_pipelines_are_checked(name: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("Hits", "'hits'"), ("a-b", "'a_b'"), ("2nd", ""), ("a" * 64, ""), ("", ""), ("_penstock_x", "Penstock's own")],
+    [
+        ("Hits", "'hits'"),
+        ("a-b", "'a_b'"),
+        ("2nd", ""),
+        ("a" * 64, ""),
+        ("", ""),
+        ("_penstock_x", "Penstock's own"),
+        ("a__b", "'a_b'"),
+    ],
 )
 def test_names_of_views_and_tables_are_checked(app: Pipeline, name: str, hint: str) -> None:
     with pytest.raises(DefinitionError) as view:

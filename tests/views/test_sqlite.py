@@ -9,7 +9,7 @@ import apsw
 import pyarrow as pa
 import pytest
 
-from penstock.errors import StoreFull, StoreTooOld, StoreUnavailable
+from penstock.errors import InvariantBroken, StoreFull, StoreTooOld, StoreUnavailable
 from penstock.views import apsw_dbapi
 from penstock.views.sqlite import SqliteDatabase
 from penstock.views.store import In, Store, StoredTable, Transaction, open_store
@@ -74,7 +74,7 @@ def test_a_table_of_the_most_columns_takes_many_rows(store: Store) -> None:
 
 
 def test_an_error_that_was_caught_inside_still_stores_nothing(store: Store) -> None:
-    with pytest.raises(AssertionError, match="nothing of it"):  # noqa: PT012, SIM117
+    with pytest.raises(InvariantBroken, match="nothing of it"):  # noqa: PT012, SIM117
         with store.transaction(None) as tx:
             connection = connection_of(tx)
             connection.pragma("max_page_count", connection.pragma("page_count") + 2)

@@ -1,6 +1,7 @@
 """Every error Penstock raises on purpose.
 
 PenstockError
+├── InvariantBroken              what protects data does not hold: a fault of ours
 ├── LogError                     something about the log as a whole
 │   ├── LogUrlError              the address of the log is not one we know
 │   ├── NotAFolder               a command about the files of a log, and the log has none
@@ -160,7 +161,7 @@ Each class holds fields and builds its own text: which thing, where, what was ex
 """
 
 from penstock.errors.alerts import AlertConditionError, AlertError, AlertFunctionError, NotDelivered, UnknownAlert
-from penstock.errors.base import PenstockError, did_you_mean
+from penstock.errors.base import InvariantBroken, PenstockError, did_you_mean, require
 from penstock.errors.consume import (
     ConsumerClosed,
     ConsumerOptionError,
@@ -371,6 +372,7 @@ __all__ = [
     "GroupActive",
     "GroupError",
     "GroupNameError",
+    "InvariantBroken",
     "JarsError",
     "JavaMissing",
     "KafkaMissing",
@@ -490,6 +492,7 @@ __all__ = [
     "ViewsError",
     "ZoneNotUtc",
     "did_you_mean",
+    "require",
 ]
 
 for _each in list(globals().values()):

@@ -12,6 +12,23 @@ class PenstockError(Exception):
     is_retryable = False
 
 
+class InvariantBroken(PenstockError):
+    """What protects data does not hold: a fault of Penstock, or something else writes into its files and tables."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(
+            f"penstock: {found}\n"
+            "  nothing was stored, so nothing is wrong with what is there\n"
+            "  please report this as an error of Penstock, with the lines above it"
+        )
+
+
+def require(holds: bool, found: str) -> None:
+    """InvariantBroken unless this holds. Unlike `assert` it is never left out (`python -O`)."""
+    if not holds:
+        raise InvariantBroken(found)
+
+
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """One more line for a message: the nearest known name, or nothing."""
     near = get_close_matches(name, known, n=1)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.errors import CorruptionError
+from penstock.errors import CorruptionError, require
 from penstock.log.files import TEMPORARY_SUFFIX, publish_file
 from penstock.log.hours import hours_of
 from penstock.log.manifest import RowGroup, SealedSegment
@@ -113,7 +113,7 @@ def describe_file(path: Path) -> SealedSegment:
             for number, (first, last, rows, low, high, hours) in enumerate(about["row_groups"])
         )
         rows = sum(group.rows for group in groups)
-        assert rows == metadata.num_rows, (path, rows, metadata.num_rows)
+        require(rows == metadata.num_rows, f"{path} holds {metadata.num_rows} records and speaks of {rows}")
         return SealedSegment(
             path.name,
             about["start"],

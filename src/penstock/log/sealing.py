@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from penstock.errors import require
 from penstock.log.files import TEMPORARY_SUFFIX, locked, sync_directory
 from penstock.log.frame import ALIGNMENT, RECORDS
 from penstock.log.manifest import Manifest, SealedSegment, write_manifest
@@ -48,7 +49,7 @@ def _seal(partition: FolderPartition, segment: Segment) -> SealedSegment:
     frames = [frame for frame in segment.headers(ALIGNMENT, segment.size()) if frame.kind == RECORDS]
     start, stop = segment.base_offset, frames[-1].end_offset
     manifest = partition.manifest(is_fresh=True)
-    assert manifest.sealed_end == start, (manifest.sealed_end, start)
+    require(manifest.sealed_end == start, f"{partition.directory}: sealed up to {manifest.sealed_end}, not to {start}")
     definition = partition.topic.definition
     entry = write_sealed(
         partition.directory / f"{start:020d}{PARQUET}",
@@ -59,7 +60,8 @@ def _seal(partition: FolderPartition, segment: Segment) -> SealedSegment:
         appended_us=max(frame.appended_us for frame in frames),
         event_time=definition.event_time,
     )
-    assert (entry.rows, entry.row_groups[-1].stop) == (stop - start, stop), (entry, start, stop)
+    whole = (entry.rows, entry.row_groups[-1].stop) == (stop - start, stop)
+    require(whole, f"{partition.directory}/{entry.file} does not hold the offsets from {start} to {stop}")
     check_once(partition.directory / entry.file, entry.crc32c)
     write_manifest(
         partition.directory,

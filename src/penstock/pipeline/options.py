@@ -137,6 +137,10 @@ def check_name(asked: Asked, name: object) -> str:
         asked.refuse("name", expected, name, f"did you mean {near!r}?" if VIEW_NAME.fullmatch(near) else "")
     if name.startswith(OWN_PREFIX):
         asked.refuse("name", f"a name that does not begin with {OWN_PREFIX!r}, which is Penstock's own", name)
+    if "__" in name:
+        near = re.sub("__+", "_", name)
+        expected = "a name without two underscores in a row, which stand in the names of Penstock's own tables"
+        asked.refuse("name", expected, name, f"did you mean {near!r}?")
     return name
 
 

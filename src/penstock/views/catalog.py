@@ -18,7 +18,7 @@ import pyarrow as pa
 from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, select, update
 
 from penstock.clock import now_us
-from penstock.errors import FenceMoved, UnknownView, ViewTaken
+from penstock.errors import FenceMoved, UnknownView, ViewTaken, require
 from penstock.views.fence import Fence
 from penstock.views.system_tables import GENERATIONS, VIEWS
 
@@ -164,7 +164,7 @@ class Catalog:
     def live(self, pipeline: str, set: str) -> Generation | None:  # noqa: A002
         """The generation people read; None if the set was never switched in."""
         found = self._read(_G.pipeline == pipeline, _G.set_name == set, _G.state == "live")
-        assert len(found) <= 1, [each.number for each in found]
+        require(len(found) <= 1, f"several generations of {set} are live: {[each.number for each in found]}")
         return found[0] if found else None
 
     def views(self, pipeline: str) -> dict[str, Generation]:
@@ -344,7 +344,7 @@ class Catalog:
             )
             .values(**values)
         )
-        assert changed.rowcount == 1, (generation.pipeline, generation.set, generation.number)
+        require(changed.rowcount == 1, f"generation {generation.number} of {generation.set} is gone or there twice")
 
     def _read(self, *wanted: Any) -> list[Generation]:
         rows = self._connection.execute(select(GENERATIONS).where(*wanted).order_by(*_NUMBERED)).all()

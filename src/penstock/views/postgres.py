@@ -51,6 +51,7 @@ from penstock.errors import (
     StoreNotTrusted,
     StoreTooOld,
     StoreUnavailable,
+    require,
 )
 from penstock.loopback import warn_of_plain_database
 from penstock.views.copying import copy_lines
@@ -316,7 +317,7 @@ class PostgresDatabase(Database):
         if not is_upsert:
             return statement
         primary = list(target.primary_key.columns)
-        assert primary, f"table {table.name!r} has no primary columns to find rows by"
+        require(bool(primary), f"table {table.name!r} has no primary columns to find rows by")
         rest = {each.name: statement.excluded[each.name] for each in target.c if not each.primary_key}
         if rest:
             return statement.on_conflict_do_update(index_elements=primary, set_=rest)

@@ -28,6 +28,7 @@ from penstock.errors import (
     StoreFull,
     StoreTooOld,
     StoreUnavailable,
+    require,
 )
 from penstock.views import apsw_dbapi
 from penstock.views.database import Database, Purpose, Rows, Targets, quote_every_name, refuse_long
@@ -232,7 +233,7 @@ class SqliteDatabase(Database):
             statement = insert(sql_table).values([dict.fromkeys(sql_table.c.keys())] * rows)
             primary = list(sql_table.primary_key.columns)
             if is_upsert:
-                assert primary, f"table {table.name!r} has no primary columns to find rows by"
+                require(bool(primary), f"table {table.name!r} has no primary columns to find rows by")
                 rest = {each.name: statement.excluded[each.name] for each in sql_table.c if not each.primary_key}
                 statement = (
                     statement.on_conflict_do_update(index_elements=primary, set_=rest)

@@ -28,7 +28,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.selectable import NamedFromClause
 
-from penstock.errors import RowsReplaced, StoreUrlError
+from penstock.errors import RowsReplaced, StoreUrlError, require
 from penstock.views.database import Database, Rows
 from penstock.views.keys import key_order
 from penstock.views.publishing import create_published, show, take_away, withdraw_all
@@ -182,7 +182,7 @@ class Transaction(Snapshot):
 
     def copy(self, source: StoredTable, target: StoredTable) -> None:
         """Adds all rows of a table to another one of the same columns, without bringing them here."""
-        assert target.beneath is None, "only its upper table could be written to"
+        require(target.beneath is None, f"{target.name!r} lies on another table: only the upper one can be written to")
         with self._changing():
             rows, columns = self._database.sql_table(source), self._database.sql_table(target)
             chosen = select(*(rows.c[each.name] for each in columns.c))
@@ -317,7 +317,7 @@ class Transaction(Snapshot):
     @contextmanager
     def _changing(self) -> Iterator[None]:
         # SQLite ends a transaction by itself when the disk is full: what came after would be committed on its own.
-        assert not self.is_failed, "this transaction has failed before; nothing of it will be stored"
+        require(not self.is_failed, "this transaction has failed before; nothing of it will be stored")
         try:
             with self._database.errors():
                 yield
@@ -364,7 +364,7 @@ class Store:
                 claim(connection, owner)
             transaction = Transaction(self._database, connection)
             yield transaction
-            assert not transaction.is_failed, "an error of this transaction was ignored; nothing of it was stored"
+            require(not transaction.is_failed, "an error of this transaction was ignored; nothing of it was stored")
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import require
 from penstock.views.values import Physical, Plain, is_window, kind_of, physical_columns, to_plain
 
 Range = tuple[int | None, int | None]
@@ -232,14 +233,14 @@ def _in_both(table: StoredTable, where: Both) -> list[Lookup]:
     groups = groups.combine_chunks() if isinstance(groups, pa.ChunkedArray) else groups
     each_has_own = not isinstance(where.times, Ranges)
     times = list(where.times) if not isinstance(where.times, Ranges) else [where.times] * len(groups)
-    assert len(times) == len(groups), (len(times), len(groups))
+    require(len(times) == len(groups), f"{len(times)} ranges of time for {len(groups)} groups")
     if not times:
         return []
     columns = table.physical(where.groups.column)
     (time,) = table.physical(times[0].column)
     if not each_has_own:
         groups, times = (found := pc.unique(groups)), times[: len(found)]
-    assert pc.count_distinct(groups, mode="all").as_py() == len(groups), "a group is named twice"
+    require(pc.count_distinct(groups, mode="all").as_py() == len(groups), "a group is named twice")
     found = []
     is_null = groups.is_null().to_pylist()
     for wants_null in (False, True):
