@@ -126,6 +126,17 @@ def test_changed_code_is_refused_until_it_is_rebuilt(tmp_path: Path) -> None:
     assert rows(where, "hits")[-1]["window_end"] == "2026-01-01T12:02:00Z"
 
 
+def test_a_name_that_another_pipeline_has_is_refused_by_run_plan_and_check(ran: Place, tmp_path: Path) -> None:
+    file = tmp_path / "second.py"
+    file.write_text(APP.replace('Pipeline("weblogs")', 'Pipeline("second")'))
+    for command in (["run", str(file), "--once"], ["plan", str(file)]):
+        text = fails(*command, *ran.options)
+        assert "pipeline 'weblogs' keeps a view of that name in the same database" in text
+    problems = json.loads(run("check", str(file), "--json", *ran.options[2:], code=1))["problems"]
+    assert {each["view"] for each in problems} == {"hits", "busiest", "visits", "errors", "seen"}
+    assert {each["file"] for each in problems} == {str(file)}
+
+
 def test_row_of_a_group_is_explained_by_its_records(ran: Place) -> None:
     found = explained(ran, "hits", "2026-01-01T12:00:00Z", "/0")
     assert [each["offset"] for each in found["records"]] == [0, 2, 4]

@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli.options import AppFile, Json, settings_of
+from penstock.cli.options import AppFile, Json, ViewsUrl, open_views, settings_of
 from penstock.cli.output import counted, print_json
 
 if TYPE_CHECKING:
     from penstock.errors import PipelineError
     from penstock.pipeline.pipeline import Pipeline
     from penstock.plans.decision import Problem
+    from penstock.settings import Settings
 
 
-def check(context: typer.Context, app: AppFile, as_json: Json = False) -> None:
+def check(context: typer.Context, app: AppFile, as_json: Json = False, views_url: ViewsUrl = None) -> None:
     """Check a pipeline: names, keys, and what each view computes. Exit code 1 if there is a problem.
 
-    Every view is analysed on empty input; all problems are told, each with its file and line. No log and no views are
-    touched.
+    Every view is analysed on empty input; all problems are told, each with its file and line. Nothing is changed: of
+    the log nothing is read, of the views whether another pipeline has one of the same name.
 
     \b
     Example:
@@ -30,8 +31,10 @@ def check(context: typer.Context, app: AppFile, as_json: Json = False) -> None:
     from penstock.upkeep.checked import check_pipeline
 
     pipeline = load_pipeline(app)
-    spark = session(settings_of(context).spark, name=f"penstock check {pipeline.name}")
+    settings = settings_of(context, None, views_url)
+    spark = session(settings.spark, name=f"penstock check {pipeline.name}")
     _, problems = check_pipeline(pipeline, spark)
+    problems = (*problems, *_taken(pipeline, settings))
     if as_json:
         print_json(
             {
@@ -49,6 +52,32 @@ def check(context: typer.Context, app: AppFile, as_json: Json = False) -> None:
         print(f"{_contents(pipeline)}: {counted(len(problems), 'problem') if problems else 'all in order'}")
     if problems:
         raise typer.Exit(1)
+
+
+def _taken(pipeline: Pipeline, settings: Settings) -> list[Problem]:
+    """The views whose names another pipeline has taken; nothing is said where the database is not there."""
+    from penstock.errors import StoreUnavailable
+    from penstock.plans.decision import Problem
+    from penstock.views.catalog import Catalog
+
+    try:
+        with open_views(settings) as store:
+            if store is None:
+                return []
+            with store.snapshot() as snapshot:
+                taken = Catalog(snapshot.connection).taken_names(pipeline.name, pipeline.views)
+    except StoreUnavailable as error:
+        typer.echo(f"{error}\n  the names of views were not compared with those in it", err=True)
+        return []
+    return [
+        Problem(
+            pipeline.views[name].place,
+            name,
+            f"pipeline {other!r} keeps a view of that name in the same database",
+            "give one of them another name, or a database of its own ([views] url)",
+        )
+        for name, other in taken.items()
+    ]
 
 
 def _contents(pipeline: Pipeline) -> str:

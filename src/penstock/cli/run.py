@@ -152,6 +152,10 @@ def batch(
     chosen = engine.sets if sets is None else sets
     began = time.monotonic()
     read: dict[str, int] = {}
+    if not allow_loss:
+        for views in chosen:
+            engine.check_replay(views)
+    engine.make_topics(chosen, until)
     try:
         with batch_display(engine, max_rows or BATCH_ROWS, as_json=as_json) as display:
 

@@ -34,12 +34,14 @@ def run_batch(
     of a set are left after each step. `stop` tells an end that was asked for from a failure.
     """
     chosen = engine.sets if sets is None else sets
+    if not allow_loss:
+        for views in chosen:
+            engine.check_replay(views)
+    engine.make_topics(chosen, until)
     done = []
     goal = reached(until, engine.topics)
     with journal_of(engine, "batch", stop) as journal:
         for views in chosen:
-            if not allow_loss:
-                engine.check_replay(views)
             ends = {name: goal[name] for view in views for name in view.topics}
             running, began = None, time.monotonic()
             left = Fence({name: engine.log.topic(name).start() for name in ends}).lag_behind(ends)

@@ -17,6 +17,7 @@ def changed_views(sets: Sequence[Sequence[CompiledView]], known: Mapping[str, Ge
     `known` is the live generation of each view that has one (`Catalog.views`). A set of which nothing is stored yet
     has not changed.
     """
+    known = {name: each for name, each in known.items() if not each.is_empty}
     found: dict[str, str] = {}
     for views in sets:
         if not any(view.name in known for view in views):

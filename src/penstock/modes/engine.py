@@ -1,7 +1,7 @@
 """The engine: a pipeline, a log and a database, brought together and ready to run.
 
-It makes the topics that are missing, compiles the views, owns the pipeline, and knows the generations of each set of
-views. `batch` and `stream` only say how far the steps reach.
+It compiles the views, owns the pipeline, makes the topics that are missing once nothing refuses the run, and knows the
+generations of each set of views. `batch` and `stream` only say how far the steps reach.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from penstock.modes.changed import changed_views
 from penstock.modes.origin import check_origin
 from penstock.modes.running import RunningSet, known_views
 from penstock.modes.switching import KEEP_OLD, drop_expired, drop_generations, is_expired, switch_in
-from penstock.modes.topics import make_alert_topics, make_changelog, make_topics
+from penstock.modes.topics import (
+    check_sent_topics,
+    check_topics,
+    found_topic,
+    make_alert_topics,
+    make_changelog,
+    make_topics,
+)
+from penstock.modes.until import Until, reached
 from penstock.modes.ways import check_only_stepped
 from penstock.pipeline.pipeline import Pipeline
 from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
@@ -61,6 +69,8 @@ class Engine:
     """Of which rows people are told."""
     _shelves: Shelves = field(default_factory=dict, init=False, repr=False, compare=False)
     """Where all its sets hold their latest rows."""
+    _has_topics: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
+    """Not empty once the topics are made."""
 
     @property
     def views(self) -> tuple[CompiledView, ...]:
@@ -71,13 +81,39 @@ class Engine:
         """The topics that some view reads."""
         return {name: self.log.topic(name) for view in self.views for name in view.topics}
 
+    def make_topics(self, sets: Sequence[Sequence[CompiledView]], until: Until = None) -> None:
+        """Makes the topics that are missing, and grows those whose definition grew, for a run of these sets.
+
+        A run does so once nothing can refuse it any more, so that one that is refused leaves the log as it was.
+        TopicForgets if a topic removes what a view counts, UntilError if the run is to end where there is no record.
+        """
+        for views in sets:
+            self._check_topics(views)
+        if self.is_silent or self._has_topics:
+            return
+        topics = {name: found_topic(name, self.log) for view in self.views for name in view.topics}
+        if None not in topics.values():
+            reached(until, self.topics)
+        make_topics(self.pipeline, self.log)
+        sent = [make_changelog(view, self.log) for view in self.views if view.spec.changelog]
+        for topic in [*sent, *make_alert_topics(self.pipeline, self.log)]:
+            with self.store.transaction(self.owner) as tx:
+                prepare(tx.connection, self.pipeline.name, topic)
+        self._has_topics.append(True)
+
     # --- generations ---
 
     def live(self, views: Sequence[CompiledView]) -> Generation | None:
-        """The generation of this set that people read now; None if it has none, or is no longer the same set."""
+        """The generation of this set that people read now, if it can be gone on with.
+
+        None if there is none, if it is no longer the same set, or if other code made one that nothing is stored in.
+        """
         with self.store.snapshot() as snapshot:
             known = Catalog(snapshot.connection).live(self.pipeline.name, set_name(views))
-        return known if known is not None and set(known.views) == {view.name for view in views} else None
+        made = {view.name: view.fingerprint for view in views}
+        if known is None or set(known.views) != set(made):
+            return None
+        return None if known.is_empty and known.fingerprints != made else known
 
     def changed(self) -> dict[str, str]:
         """Views whose live generation was made by something else than what is written now, and what differs."""
@@ -85,28 +121,34 @@ class Engine:
             known = Catalog(snapshot.connection).views(self.pipeline.name)
         return changed_views(self.sets, known)
 
+    def check_unchanged(self, sets: Sequence[Sequence[CompiledView]]) -> None:
+        """ViewsChanged if the live generation of a set was made by other code: going on would mix two answers."""
+        changed = self.changed()
+        if any(view.name in changed for views in sets for view in views):
+            # All of them, also those of other sets: people want to know once.
+            raise ViewsChanged(self.pipeline.name, changed, {view.name: view.spec.place for view in self.views})
+
     def check_log(self) -> None:
         """LogReplaced if a live generation was computed from other topics of the same names, or from lost records."""
         with self.store.snapshot() as snapshot:
             known = Catalog(snapshot.connection).views(self.pipeline.name)
         live = {known[view.name].set: known[view.name] for view in self.views if view.name in known}
+        topics = {name: found_topic(name, self.log) for view in self.views for name in view.topics}
         for generation in live.values():
-            check_origin(generation, self.topics)
+            check_origin(generation, topics)
 
     def open(self, views: Sequence[CompiledView]) -> RunningSet:
         """The live generation of a set, to go on with; a first one is made where there is none.
 
-        ViewsChanged if the live one was made by other code: going on would mix two answers.
+        ViewsChanged if the live one was made by other code.
         """
-        changed = self.changed()
-        if any(view.name in changed for view in views):
-            # All of them, also those of other sets: people want to know once.
-            raise ViewsChanged(self.pipeline.name, changed, {view.name: view.spec.place for view in self.views})
+        self.check_unchanged([views])
         self._check_topics(views)
         live = self.live(views)
         if live is None:
             running = self.new(views)
-            self.switch(running)
+            # What it replaces, if anything, is empty.
+            self.switch(running, is_same_code=True)
             return running
         return self._running(views, live)
 
@@ -139,7 +181,10 @@ class Engine:
             if view.name in self.pipeline.tables:
                 continue  # The newest record of each key is all that it wants.
             for name in view.topics:
-                topic = self.log.topic(name).definition
+                found = found_topic(name, self.log)
+                if found is None:
+                    continue
+                topic = found.definition
                 if topic.compact:
                     why = "the topic is compacted: it removes records that the view has counted, and a batch would miss"
                     hint = f'read its newest rows, as app.table(..., topic="{name}"), or do not compact it'
@@ -195,12 +240,13 @@ class Engine:
         catalog, name = Catalog(tx.connection), set_name(views)
         number = catalog.next_number(self.pipeline.name, name, [view.name for view in views])
         layers = (number,) if beneath is None else (number, beneath.number)
+        # Before the tables: their names may be another pipeline's, which it says.
+        made = catalog.new_generation(self.pipeline.name, name, known_views(views, layers), beneath=beneath)
         for view in views:
             tx.create(view.shape.table(layers))
             for kept in view.kept:
                 tx.create(kept.table(layers))
-        known = known_views(views, layers)
-        return self._running(views, catalog.new_generation(self.pipeline.name, name, known, beneath=beneath))
+        return self._running(views, made)
 
     def _remove_unfinished(self, tx: Transaction, views: Sequence[CompiledView]) -> None:
         names = {view.name for view in views}
@@ -249,7 +295,9 @@ class Engine:
             known = Catalog(snapshot.connection).views(self.pipeline.name)
         if not any(view.name in known for view in views):
             return {}
-        gone = {name: sum(self.log.topic(name).start().values()) for view in views for name in view.topics}
+        topics = {name: found_topic(name, self.log) for view in views for name in view.topics}
+        # One that the run will make has lost nothing.
+        gone = {name: sum(topic.start().values()) for name, topic in topics.items() if topic is not None}
         return {name: count for name, count in gone.items() if count}
 
     def set_of(self, view: str) -> tuple[CompiledView, ...]:
@@ -299,29 +347,25 @@ def open_engine(
     keep_old: timedelta = KEEP_OLD,
     in_steps: bool = True,
 ) -> Iterator[Engine]:
-    """Makes missing topics, compiles the views and takes ownership; gives it back at the end.
+    """Compiles the views and takes ownership; gives it back at the end. The log is only read: see `make_topics`.
 
-    With `is_silent` the log is only read, and must have the topics. `views` are those of the pipeline where they were
-    compiled before. PipelineProblems, AlertConditionError, PipelineOwned, SchemaRefused: before anything is written.
-    Where views are taken further `in_steps`, ChangelogTaken if one of them was run record at a time.
+    With `is_silent` it always is, and must have the topics. `views` are those of the pipeline where they were
+    compiled before. PipelineProblems, AlertConditionError, PipelineOwned, TopicDiffers, ViewTaken: before anything is
+    written. Where views are taken further `in_steps`, ChangelogTaken if one of them was run record at a time.
     """
     if not is_silent:
-        make_topics(pipeline, log)
+        check_topics(pipeline, log)
     compiled = {view.name: view for view in (compile_pipeline(pipeline, spark) if views is None else views)}
     alerts, problems = compile_alerts([] if is_silent else pipeline.alerts.values(), [*compiled.values()], spark)
     for problem in problems:
         raise problem
+    if not is_silent:
+        check_sent_topics(pipeline, compiled.values(), log)
     with store.own(pipeline.name) as owner:
+        with store.snapshot() as snapshot:
+            Catalog(snapshot.connection).check_names(pipeline.name, compiled)
         if in_steps and not is_silent:
             check_only_stepped(store, pipeline.name, compiled.values())
-        for view in compiled.values():
-            if view.spec.changelog and not is_silent:
-                topic = make_changelog(view, log)
-                with store.transaction(owner) as tx:
-                    prepare(tx.connection, pipeline.name, topic)
-        for topic in () if is_silent else make_alert_topics(pipeline, log):
-            with store.transaction(owner) as tx:
-                prepare(tx.connection, pipeline.name, topic)
         sets = tuple(tuple(compiled[name] for name in names) for names in connected_sets(compiled))
         yield Engine(pipeline, log, store, spark, owner, sets, is_silent, keep_old, alerts)
 

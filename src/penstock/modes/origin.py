@@ -10,19 +10,24 @@ from penstock.log.topic import Topic
 from penstock.views.catalog import Generation
 
 
-def check_origin(generation: Generation, topics: Mapping[str, Topic]) -> None:
-    """LogReplaced if the fence of a generation was taken in another log than the one of these topics."""
+def check_origin(generation: Generation, topics: Mapping[str, Topic | None]) -> None:
+    """LogReplaced if the fence of a generation was taken in another log than the one of these topics.
+
+    None stands for a topic that is not there.
+    """
     for name, topic in topics.items():
         why = _difference(generation, name, topic)
         if why is not None:
             raise LogReplaced(generation.pipeline, list(generation.views), name, why)
 
 
-def _difference(generation: Generation, name: str, topic: Topic) -> str | None:
+def _difference(generation: Generation, name: str, topic: Topic | None) -> str | None:
     """How a topic differs from the one that the fence was taken in; None if it does not."""
     origin, offsets = generation.fence.origins.get(name), generation.fence.offsets.get(name, {})
     if origin is None:
         return None
+    if topic is None:
+        return "the topic was deleted"
     if origin.topic_id != topic.definition.id:
         return "the topic was deleted and created again, or belongs to another log"
     starts, ends = topic.start(), topic.end()

@@ -44,13 +44,18 @@ class Outlook:
 
 
 def outlook(pipeline: str, sets: Sequence[Sequence[CompiledView]], store: Store | None, log: Log) -> list[Outlook]:
-    """The views of a pipeline, in order. Without a store nothing is there yet."""
+    """The views of a pipeline, in order. Without a store nothing is there yet.
+
+    ViewTaken if another pipeline of the store has a view of the same name.
+    """
     if store is None:
         return [
             Outlook(view, None, None, "begin", records_of(view, views, log), None) for views in sets for view in views
         ]
     with store.snapshot() as snapshot:
-        known = Catalog(snapshot.connection).views(pipeline)
+        catalog = Catalog(snapshot.connection)
+        catalog.check_names(pipeline, [view.name for views in sets for view in views])
+        known = {name: each for name, each in catalog.views(pipeline).items() if not each.is_empty}
         changed = changed_views(sets, known)
         found = []
         for views in sets:

@@ -103,6 +103,7 @@ def run_realtime(
     check_spark(engine.pipeline, engine.spark)
     check_changelogs(engine.pipeline, engine.views, engine.log)
     check_not_stepped(engine.store, engine.pipeline.name, engine.views)
+    engine.make_topics(engine.sets)
     with journal_of(engine, JOURNAL_NAME, stop) as journal:
         run = RealtimeRun(engine, settings, journal, on_batch)
         try:

@@ -56,7 +56,9 @@ def run_kappa(
     changed = engine.changed()
     replayed = [views for views in engine.sets if any(view.name in changed for view in views)]
     others = [views for views in engine.sets if views not in replayed]
-    replays = Replays(engine, replayed, hold=hold, allow_loss=allow_loss, watch=watch)
+    for views in () if allow_loss else replayed:
+        engine.check_replay(views)
+    replays = Replays(engine, replayed, hold=hold, watch=watch)
     return run_stream(engine, sets=others, beside=replays, mode="kappa", **options)
 
 
@@ -69,13 +71,11 @@ class Replays:
         sets: Sequence[Sequence[CompiledView]],
         *,
         hold: bool = False,
-        allow_loss: bool = False,
         watch: Watch | None = None,
     ) -> None:
         self._engine = engine
         self._waiting = list(sets)
         self._hold = hold
-        self._allow_loss = allow_loss
         self._watch = watch or Watch()
         self._begun: Beside[RunningSet] | None = None
         self._replayed: list[RunningSet] = []
@@ -84,9 +84,6 @@ class Replays:
 
     def begin(self, wake: Callable[[], None], goal: Mapping[str, Offsets] | None) -> None:  # noqa: ARG002
         self._wake = wake
-        for views in self._waiting:
-            if not self._allow_loss:
-                self._engine.check_replay(views)
 
     @property
     def is_done(self) -> bool:

@@ -159,7 +159,7 @@ class Rounds:
     def _switch(self, running: list[RunningSet], live: RunningSet | None, pair: RunningSet) -> None:
         """Both halves at once. What the old pair was is not kept: the new one holds the same, by the same code."""
         if live is None:
-            self._engine.switch(pair)
+            self._engine.switch(pair, is_same_code=True)  # What it replaces, if anything, is empty.
             self._first.pop(0)
             self._done.update([pair.name] if self._goal is not None else [])
             running.append(pair)

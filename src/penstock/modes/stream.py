@@ -104,7 +104,9 @@ def run_stream(
     stop = stop or Stop()
     patience = Patience(stop, on_retry)
     chosen = engine.sets if sets is None else sets
+    patience.until_done(lambda: engine.check_unchanged(chosen))
     patience.until_done(engine.check_log)
+    patience.until_done(lambda: engine.make_topics(engine.sets, until))
     running = patience.until_done(lambda: [engine.open(views) for views in chosen])
     if on_open is not None:
         on_open(running)

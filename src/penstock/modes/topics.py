@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from penstock.alerts.telling import TOPIC_DDL
 from penstock.alerts.telling import TOPIC_KEY as ALERT_KEY
-from penstock.errors import SchemaRefused, TopicDiffers
+from penstock.errors import SchemaRefused, TopicDiffers, UnknownTopic
 from penstock.events.schema import check_growth, format_ddl, parse_ddl
 from penstock.log.log import Log
 from penstock.log.topic import Topic
-from penstock.pipeline.definition import TopicSpec
+from penstock.pipeline.definition import AlertSpec, TopicSpec
 from penstock.pipeline.pipeline import Pipeline
+from penstock.pipeline.place import Place
 from penstock.pipeline.receivers import parse_receiver
 from penstock.upkeep.changelog import TOPIC_KEY, changelog_ddl
 
@@ -26,31 +28,47 @@ def make_topics(pipeline: Pipeline, log: Log) -> dict[str, Topic]:
 
 def make_changelog(view: CompiledView, log: Log) -> Topic:
     """The topic that a view sends its changes to. TopicDiffers if one is there that could not take them."""
-    name, ddl = str(view.spec.changelog), changelog_ddl(view.shape.columns)
-    topic = log.create(name, ddl, key=TOPIC_KEY, exist_ok=True)
-    pairs = {"key": (", ".join(topic.definition.key), TOPIC_KEY), "schema": (format_ddl(topic.schema), ddl)}
-    for setting, (found, needed) in pairs.items():
-        if found != needed:
-            why = f"it holds changes of other rows than view {view.name!r} has: name another topic with changelog="
-            raise TopicDiffers(name, view.spec.place, setting, found, needed, why)
+    topic = log.create(str(view.spec.changelog), changelog_ddl(view.shape.columns), key=TOPIC_KEY, exist_ok=True)
+    _check_changelog(view, topic)
     return topic
 
 
 def make_alert_topics(pipeline: Pipeline, log: Log) -> list[Topic]:
     """The topics that alerts go to. TopicDiffers if one is there that could not take them."""
-    made: dict[str, Topic] = {}
-    for alert in pipeline.alerts.values():
-        for receiver in map(parse_receiver, alert.receivers):
-            if receiver.kind != "topic" or receiver.topic in made:
-                continue
-            topic = made[receiver.topic] = log.create(receiver.topic, TOPIC_DDL, key=ALERT_KEY, exist_ok=True)
-            wanted = format_ddl(parse_ddl(TOPIC_DDL))
-            pairs = {"key": (", ".join(topic.definition.key), ALERT_KEY), "schema": (format_ddl(topic.schema), wanted)}
-            for setting, (found, needed) in pairs.items():
-                if found != needed:
-                    why = f"alert {alert.name!r} cannot be told there: name another topic with to="
-                    raise TopicDiffers(receiver.topic, alert.place, setting, found, needed, why)
-    return [*made.values()]
+    made = []
+    for name, alert in _told_topics(pipeline).items():
+        made.append(log.create(name, TOPIC_DDL, key=ALERT_KEY, exist_ok=True))
+        _check_told(alert, made[-1])
+    return made
+
+
+def check_topics(pipeline: Pipeline, log: Log) -> None:
+    """TopicDiffers if a topic is there that `make_topics` would refuse. Changes nothing."""
+    for spec in pipeline.topics.values():
+        topic = found_topic(spec.name, log)
+        if topic is not None:
+            _check(spec, topic)
+            _check_growth(spec, topic)
+
+
+def check_sent_topics(pipeline: Pipeline, views: Iterable[CompiledView], log: Log) -> None:
+    """TopicDiffers if a topic is there that could not take what views and alerts send to it. Changes nothing."""
+    for view in views:
+        topic = found_topic(view.spec.changelog, log) if view.spec.changelog else None
+        if topic is not None:
+            _check_changelog(view, topic)
+    for name, alert in _told_topics(pipeline).items():
+        topic = found_topic(name, log)
+        if topic is not None:
+            _check_told(alert, topic)
+
+
+def found_topic(name: str, log: Log) -> Topic | None:
+    """The topic, if there is one."""
+    try:
+        return log.topic(name)
+    except UnknownTopic:
+        return None
 
 
 def recorded_topics(pipeline: Pipeline, log: Log) -> dict[str, Topic]:
@@ -80,14 +98,8 @@ def _make(spec: TopicSpec, log: Log) -> Topic:
         **spec.options,
     )
     _check(spec, topic)
-    wanted = parse_ddl(spec.ddl)
-    if not topic.schema.equals(wanted):
-        try:
-            check_growth(topic.schema, wanted)
-        except SchemaRefused as refused:
-            raise TopicDiffers(
-                spec.name, spec.place, "schema", format_ddl(topic.schema), format_ddl(wanted), str(refused)
-            ) from refused
+    _check_growth(spec, topic)
+    if not topic.schema.equals(parse_ddl(spec.ddl)):
         topic.alter(schema=spec.ddl)
     if topic.definition.lateness != spec.lateness:
         topic.alter(lateness=spec.lateness)
@@ -105,3 +117,42 @@ def _check(spec: TopicSpec, topic: Topic) -> None:
     for setting, (found, wanted) in pairs.items():
         if found != wanted:
             raise TopicDiffers(spec.name, spec.place, setting, str(found), str(wanted), "it cannot be changed")
+
+
+def _check_growth(spec: TopicSpec, topic: Topic) -> None:
+    wanted = parse_ddl(spec.ddl)
+    if topic.schema.equals(wanted):
+        return
+    try:
+        check_growth(topic.schema, wanted)
+    except SchemaRefused as refused:
+        raise TopicDiffers(
+            spec.name, spec.place, "schema", format_ddl(topic.schema), format_ddl(wanted), str(refused)
+        ) from refused
+
+
+def _check_changelog(view: CompiledView, topic: Topic) -> None:
+    why = f"it holds changes of other rows than view {view.name!r} has: name another topic with changelog="
+    _check_sent(topic, TOPIC_KEY, changelog_ddl(view.shape.columns), view.spec.place, why)
+
+
+def _check_told(alert: AlertSpec, topic: Topic) -> None:
+    why = f"alert {alert.name!r} cannot be told there: name another topic with to="
+    _check_sent(topic, ALERT_KEY, format_ddl(parse_ddl(TOPIC_DDL)), alert.place, why)
+
+
+def _check_sent(topic: Topic, key: str, ddl: str, place: Place, why: str) -> None:
+    pairs = {"key": (", ".join(topic.definition.key), key), "schema": (format_ddl(topic.schema), ddl)}
+    for setting, (found, needed) in pairs.items():
+        if found != needed:
+            raise TopicDiffers(topic.name, place, setting, found, needed, why)
+
+
+def _told_topics(pipeline: Pipeline) -> dict[str, AlertSpec]:
+    """The topics that alerts go to, each with the first of them."""
+    found: dict[str, AlertSpec] = {}
+    for alert in pipeline.alerts.values():
+        for receiver in map(parse_receiver, alert.receivers):
+            if receiver.kind == "topic":
+                found.setdefault(receiver.topic, alert)
+    return found

@@ -120,6 +120,15 @@ class Generation:
         return {name: view.fingerprint for name, view in self.views.items()}
 
     @property
+    def is_empty(self) -> bool:
+        """Nothing was ever stored in it: no step, not even over an empty log, and no rows."""
+        return (
+            not self.fence.offsets
+            and not self.fence.is_static
+            and not any(each.rows for each in self.counters.values())
+        )
+
+    @property
     def tables(self) -> list[str]:
         """All physical tables of this generation."""
         return [table for view in self.views.values() for table in view.tables.values()]
@@ -194,6 +203,16 @@ class Catalog:
         names = select(_V.view_name).distinct().order_by(_V.view_name)
         return list(self._connection.scalars(names if pipeline is None else names.where(_V.pipeline == pipeline)))
 
+    def taken_names(self, pipeline: str, views: Iterable[str]) -> dict[str, str]:
+        """Which of these names views of other pipelines have, and of which."""
+        taken = select(_V.view_name, _V.pipeline).where(_V.pipeline != pipeline, _V.view_name.in_([*views]))
+        return {row.view_name: row.pipeline for row in self._connection.execute(taken.order_by(_V.view_name))}
+
+    def check_names(self, pipeline: str, views: Iterable[str]) -> None:
+        """ViewTaken if another pipeline has a view of one of these names: people could read only one of the two."""
+        for name, other in self.taken_names(pipeline, views).items():
+            raise ViewTaken(name, pipeline, other)
+
     # --- changing ---
 
     def next_number(self, pipeline: str, set: str, views: Iterable[str] = ()) -> int:  # noqa: A002
@@ -220,9 +239,7 @@ class Catalog:
         a batch part from now on. ViewTaken if another pipeline has a view of the same name.
         """
         names = [view.name for view in views]
-        taken = select(_V.view_name, _V.pipeline).where(_V.pipeline != pipeline, _V.view_name.in_(names))
-        for name, other in self._connection.execute(taken.limit(1)):
-            raise ViewTaken(name, pipeline, other)
+        self.check_names(pipeline, names)
         generation = Generation(
             pipeline,
             set,
