@@ -107,7 +107,7 @@ def test_plan_tells_how_and_why_and_what_a_run_would_do(ran: Place, tmp_path: Pa
     would = {each["view"]: each["would"] for each in changed}
     assert would == {"hits": "refuse", "busiest": "refuse", "visits": "go on", "errors": "go on", "seen": "go on"}
     text = run("plan", str(tmp_path / "weblogs.py"), *ran.options)
-    assert "its code, settings or tables changed" in text
+    assert "changed: its query\n" in text
     assert "penstock view rebuild hits --app" in text
 
 

@@ -68,7 +68,7 @@ def test_changed_code_is_refused_then_rebuilt_beside_the_old_rows_and_switched_i
         # Refused when it is opened, with the command to go on; the view that did not change is not named.
         with pytest.raises(ViewsChanged) as caught:
             run_stream(engine, once=True)
-        assert caught.value.changed == {"totals": "its code, settings or tables changed"}
+        assert caught.value.changed == {"totals": "its query"}
         assert "penstock view rebuild totals --app FILE" in str(caught.value)
         assert str(engine.set_of("totals")[0].spec.place) in str(caught.value)
         assert seen(store) == OLD

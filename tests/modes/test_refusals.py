@@ -1,7 +1,8 @@
-"""A run that is refused changes nothing; one that has nothing to protect is not refused."""
+"""A run that is refused says what changed, and changes nothing; one that has nothing to protect is not refused."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,101 @@ from penstock.modes.outlook import outlook
 from penstock.modes.replays import run_kappa
 from penstock.modes.rounds import run_lambda
 from penstock.modes.stream import run_stream
+from penstock.pipeline.loading import load_pipeline
+from penstock.spark.session_settings import settings_for_now
 from penstock.views.store import open_store
 from tests.modes.harness import Lab, rows_of
 
 pytestmark = pytest.mark.spark
+
+APP = """
+from penstock import Pipeline
+from pyspark.sql import functions as F
+
+import rules
+
+app = Pipeline("shop")
+app.topic("orders", "k string, n bigint")
+app.table("rates", "rates.csv", schema="k string, rate bigint")
+
+
+@app.view(key="k")
+def sums(orders):
+    gross = F.udf(lambda n: rules.gross(n), "bigint")
+    return orders.groupBy("k").agg(F.sum(gross("n")).alias("n"))
+
+
+@app.view
+def priced(orders, rates):
+    return orders.join(rates, "k").select("k", (F.col("n") * F.col("rate")).alias("n"))
+"""
+RULES = """
+TAX = 19
+
+
+def gross(n):
+    return with_tax(n)
+
+
+def with_tax(n):
+    return n + TAX
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pipeline]:
+    """The pipeline of these files, loaded anew."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def load(rules: str = RULES, rates: str = "k,rate\na,2\n") -> Pipeline:
+        (tmp_path / "rules.py").write_text(rules, encoding="utf-8")
+        (tmp_path / "rates.csv").write_text(rates, encoding="utf-8")
+        (tmp_path / "shop.py").write_text(APP, encoding="utf-8")
+        monkeypatch.delitem(sys.modules, "rules", raising=False)
+        return load_pipeline(str(tmp_path / "shop.py"))
+
+    return load
+
+
+def test_a_refusal_says_what_changed(tmp_path: Path, spark: SparkSession, shop: Callable[..., Pipeline]) -> None:
+    lab = Lab(tmp_path, shop(), spark)
+    lab.append("orders", [{"k": "a", "n": 1}])
+    with lab.engine("live") as (engine, store):
+        run_stream(engine, once=True)
+        before = rows_of(engine, store)
+    assert before == {"sums": [("a", 20)], "priced": [("a", 2)]}
+
+    def refused(pipeline: Pipeline) -> dict[str, str]:
+        with lab.engine("live", pipeline) as (engine, store):
+            with pytest.raises(ViewsChanged) as caught:
+                run_stream(engine, once=True)
+            assert rows_of(engine, store) == before
+        assert all(
+            f"view {view!r}, changed: {what}\n" in str(caught.value) for view, what in caught.value.changed.items()
+        )
+        return caught.value.changed
+
+    assert refused(shop(RULES.replace("n + TAX", "n - TAX"))) == {"sums": "function with_tax in rules.py"}
+    assert refused(shop(RULES.replace("19", "16"))) == {"sums": "constant TAX in rules.py"}
+    assert refused(shop(rates="k,rate\na,3\n")) == {"priced": "static table rates"}
+    zone = "setting spark.sql.session.timeZone: UTC before, Europe/Berlin now"
+    with settings_for_now(spark, {"spark.sql.session.timeZone": "Europe/Berlin"}):
+        assert refused(shop()) == {"sums": zone, "priced": zone}
+
+    # As it was, also with another comment, it goes on.
+    lab.append("orders", [{"k": "a", "n": 2}])
+    with lab.engine("live", shop(RULES + "# the end\n")) as (engine, store):
+        run_stream(engine, once=True)
+        assert rows_of(engine, store) == {"sums": [("a", 41)], "priced": [("a", 2), ("a", 4)]}
+
+    # A batch and a replay take the new table.
+    with lab.engine("live", shop(rates="k,rate\na,3\n")) as (engine, store):
+        run_kappa(engine, once=True)
+        assert rows_of(engine, store)["priced"] == [("a", 3), ("a", 6)]
+    with lab.engine("live", shop(rates="k,rate\na,4\n")) as (engine, store):
+        run_batch(engine)
+        assert rows_of(engine, store)["priced"] == [("a", 4), ("a", 8)]
 
 
 SIZES = "SELECT n, count(*) AS ks FROM totals GROUP BY n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import IntegerType
 
-from penstock.plans.fingerprint import canonical, code_of
+from penstock.modes.changed import differences
+from penstock.plans.fingerprint import canonical, fingerprint, spark_parts
+from penstock.spark.session_settings import settings_for_now
 from tests.conftest import ROOT
 from tests.plans.views import analysed
 
@@ -45,15 +47,15 @@ def helper(value: int) -> int:
     return value * 2
 
 
-def shown(spark: SparkSession) -> list[str]:
+def shown(spark: SparkSession) -> list[Mapping[str, str]]:
     return [
-        analysed(spark, with_udf(1)).fingerprint,
+        analysed(spark, with_udf(1)).parts,
         analysed(
             spark, "WITH a AS (SELECT * FROM access) SELECT url, count(*) AS n FROM a GROUP BY url", ["url"]
-        ).fingerprint,
+        ).parts,
         analysed(
             spark, lambda orders: orders.select(sf.transform("tags", lambda tag: sf.concat(tag, tag)).alias("t"))
-        ).fingerprint,
+        ).parts,
     ]
 
 
@@ -65,8 +67,8 @@ def test_the_fingerprint_is_the_same_in_every_process(spark: SparkSession) -> No
 
 def test_what_changes_answers_changes_the_fingerprint(spark: SparkSession) -> None:
     sql = "SELECT url, count(*) AS n FROM access WHERE status = 500 GROUP BY url"
-    first = analysed(spark, sql, ["url"]).fingerprint
-    assert analysed(spark, sql.lower(), ["url"]).fingerprint == first
+    first = analysed(spark, sql, ["url"]).parts
+    assert analysed(spark, sql.lower(), ["url"]).parts == first
     others = [
         analysed(spark, sql.replace("500", "501"), ["url"]),
         analysed(spark, sql.replace(" AS n", " AS m"), ["url"]),
@@ -74,23 +76,53 @@ def test_what_changes_answers_changes_the_fingerprint(spark: SparkSession) -> No
         analysed(spark, sql, ["url"], merge={"n": "sum"}),
         analysed(spark, sql, ["url"], kept="redo", within={"*": ("url",)}),
     ]
-    assert len({first, *(each.fingerprint for each in others)}) == 6
-    assert analysed(spark, with_udf(1)).fingerprint != analysed(spark, with_udf(2)).fingerprint
+    changed = [
+        ["its query"],
+        ["its columns"],
+        ["kept=: none before, redo now"],
+        ["merge=: none before, {'n': 'sum'} now"],
+        ["within=: none before, {'*': ('url',)} now", "kept=: none before, redo now"],
+    ]
+    assert [differences(first, each.parts) for each in others] == changed
+    assert len({fingerprint(parts) for parts in (first, *(each.parts for each in others))}) == 6
+    [captured] = differences(analysed(spark, with_udf(1)).parts, analysed(spark, with_udf(2)).parts)
+    assert captured == "variable step of function with_udf.label in test_fingerprint.py"
 
 
-def test_code_counts_and_names_of_objects_do_not() -> None:
-    def one(a: int, b: int = 1) -> int:
-        return a + b
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("spark.sql.session.timeZone", "Europe/Berlin"),
+        ("spark.sql.ansi.enabled", "false"),
+        ("spark.sql.caseSensitive", "true"),
+    ],
+)
+def test_a_setting_that_changes_answers_counts(spark: SparkSession, name: str, other: str) -> None:
+    before = spark_parts(spark)
+    with settings_for_now(spark, {name: other}):
+        now = spark_parts(spark)
+    assert before["Spark"] == spark.version
+    assert now[f"setting {name}"] == other
+    assert differences(before, now) == [f"setting {name}: {before[f'setting {name}']} before, {other} now"]
 
-    def other(a: int, b: int = 2) -> int:
-        return a + b
 
-    def same(a: int, b: int = 1) -> int:
-        return a + b
+def test_settings_of_older_answers_count_where_they_are_set(spark: SparkSession) -> None:
+    before = spark_parts(spark)
+    spark.conf.set("spark.sql.legacy.sizeOfNull", "false")
+    try:
+        assert differences(before, spark_parts(spark)) == ["setting spark.sql.legacy.sizeOfNull is new"]
+    finally:
+        spark.conf.unset("spark.sql.legacy.sizeOfNull")
 
-    assert code_of(one) == code_of(same)
-    assert code_of(one) != code_of(other)
-    assert "0x" not in code_of([object(), one])
+
+def test_a_captured_megabyte_is_the_same_in_every_plan(spark: SparkSession) -> None:
+    def captured(count: int) -> Callable[..., Any]:
+        names = {str(number) * 8 for number in range(count)}
+        return with_udf(1, frozenset(names))
+
+    first, same, other = (analysed(spark, captured(count)).parts for count in (200_000, 200_000, 200_001))
+    assert first == same
+    assert differences(first, other) == ["variable names of function with_udf.label in test_fingerprint.py"]
 
 
 def test_ids_are_counted_anew() -> None:

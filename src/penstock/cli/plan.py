@@ -74,9 +74,9 @@ def _told(outlook: Outlook, app: str) -> str:
     if outlook.would == "begin":
         return f"not there yet: a run computes it from the start of the log, {counted(outlook.behind, 'record')}"
     if outlook.would == "refuse":
-        why = outlook.changed or "a view that it is connected with changed"
+        what = outlook.changed or "a view that it is connected with"
         return (
-            f"changed: {why}\n  a stream refuses to go on with it; readers keep the old rows\n"
+            f"changed: {what}\n  a stream refuses to go on with it; readers keep the old rows\n"
             f"  to replay {counted(outlook.behind, 'record')} beside them, compare, and switch over: "
             f"penstock run {app} --mode kappa\n"
             f"  to compute it anew as a batch: penstock view rebuild {name} --app {app}"

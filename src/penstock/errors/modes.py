@@ -28,12 +28,15 @@ class PipelineProblems(RunError):
 
 
 class ViewsChanged(RunError):
-    """Views are there that other code made. Going on with them would mix two answers, so nothing was done."""
+    """Views are there that other code made, or other settings, tables or libraries.
+
+    Going on with them would mix two answers, so nothing was done. `changed` says by view what is different now.
+    """
 
     def __init__(self, pipeline: str, changed: Mapping[str, str], places: Mapping[str, Place]) -> None:
         self.pipeline = pipeline
         self.changed = dict(changed)
-        told = [f"  {places[name].shown}\n    view {name!r}: {why}" for name, why in changed.items()]
+        told = [f"  {places[name].shown}\n    view {name!r}, changed: {what}" for name, what in changed.items()]
         names = " ".join(changed)
         super().__init__(
             f"pipeline: {pipeline!r} is not what its views were made with\n" + "\n".join(told) + "\n"

@@ -440,6 +440,7 @@ def known_views(views: Sequence[CompiledView], layers: Layers) -> list[KnownView
                 "topics": view.topics,
                 "upstream": view.upstream,
             },
+            view.parts,
         )
         for view in views
     ]

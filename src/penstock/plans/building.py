@@ -59,6 +59,8 @@ _LIBRARIES = tuple(
     {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "purelib", "platlib")}
     | {os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep}
 )
+_INSTALLED = {"site-packages", "dist-packages"}
+"""Where packages are installed, also the user's own and the system's."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,9 @@ def _user_line(frame: FrameType) -> Place | None:
 @lru_cache(maxsize=4096)
 def is_library(file: str) -> bool:
     """Whether a file is Python's, an installed package's or our own."""
-    return file.startswith("<frozen") or os.path.realpath(file).startswith(_LIBRARIES)
+    path = os.path.realpath(file)
+    is_installed = not _INSTALLED.isdisjoint(path.split(os.sep))
+    return file.startswith("<frozen") or path.startswith(_LIBRARIES) or is_installed
 
 
 def _place(file: str, line: int) -> Place:

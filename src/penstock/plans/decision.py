@@ -101,7 +101,7 @@ class Analysis:
     """The columns people see: without the log's own."""
     keeping: Keeping | None
     problems: tuple[Problem, ...]
-    fingerprint: str
-    """Changes when the plan, the code of a UDF or a setting changes that the answer depends on; else never."""
+    parts: Mapping[str, str]
+    """What the answer depends on: the plan, the code of UDFs, the definition. See `fingerprint.py`."""
     needed: Mapping[str, tuple[str, ...]]
     """By input, the columns that the plan really uses, in the order of the input's schema."""

@@ -1,6 +1,8 @@
-"""A short text that changes when the answers of a view could: its plan, the code of its UDFs, what its definition says.
+"""What the answers of a view depend on, as named parts, each with a short text that changes when they could.
 
-The same in every process and every run: ids that Spark counts up are numbered anew, sets sorted, addresses left out.
+The plan, what the definition says, the code of Python functions (`reached.py`), Spark's settings and version. A text is
+a digest (`#` and 16 hexadecimal digits), or says itself what it is, such as `UTC`. The same in every process and every
+run: ids that Spark counts up are numbered anew.
 """
 
 from __future__ import annotations
@@ -8,44 +10,88 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from penstock.plans.building import is_library
 from penstock.plans.decision import Input
+from penstock.plans.reached import reached, version_of
 from penstock.plans.tree import Node
 from penstock.plans.whitelist import LEAVES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from penstock.pipeline.definition import ViewSpec
 
+QUERY = "its query"
+"""The plan: all that Spark itself is asked to compute."""
+COLUMNS = "its columns"
+_LEGACY = "spark.sql.legacy."
+_SETTINGS = (
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.sql.caseSensitive",
+    "spark.sql.timestampType",
+    "spark.sql.mapKeyDedupPolicy",
+    "spark.sql.decimalOperations.allowPrecisionLoss",
+    "spark.sql.jsonGenerator.ignoreNullFields",
+    "spark.sql.execution.pythonUDF.arrow.enabled",
+    "spark.sql.legacy.timeParserPolicy",
+)
+"""What changes answers of one and the same plan; what changes the plan is seen there."""
+_VECTORS = 200
+"""From this evaluation type on, a function is handed columns of pandas or Arrow."""
 _UDFS = {"PythonUDF", "PythonUDAF", "PythonUDTF"}
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{4,}|@[0-9a-f]{5,}\b")
 _LAMBDA_VARIABLE = re.compile(r"\blambda [xyz]_\d+(?=#)")
 """PySpark names the parameters of a lambda by itself, and counts them up through the whole process."""
 
 
-def fingerprint(spec: ViewSpec, inputs: Mapping[str, Input], frame: DataFrame, plan: Node, text: str) -> str:
-    """32 hexadecimal digits."""
-    said = {
-        "plan": canonical(text),
-        "schema": frame.schema.jsonValue(),
-        "inputs": {
-            name: [each.kind, each.schema.jsonValue(), str(each.lateness), each.event_time, each.key]
-            for name, each in sorted(inputs.items())
-        },
+def view_parts(spec: ViewSpec, inputs: Mapping[str, Input], frame: DataFrame, plan: Node, text: str) -> dict[str, str]:
+    """What the answers of a view depend on, but for Spark's settings and the content of tables."""
+    options = {
         "key": spec.key,
         "merge": dict(sorted(spec.merge.items())),
         "within": dict(sorted(spec.within.items())),
         "late": spec.late,
-        "horizon": str(spec.horizon),
+        "horizon": spec.horizon and str(spec.horizon),
         "kept": spec.kept,
-        "code": list(_code(spec, frame, plan)),
     }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+    return {
+        QUERY: hashed(canonical(text)),
+        COLUMNS: hashed(frame.schema.json()),
+        **{
+            f"input {name}": hashed(
+                repr([each.kind, each.schema.json(), str(each.lateness), each.event_time, each.key])
+            )
+            for name, each in sorted(inputs.items())
+        },
+        **{f"{name}=": "none" if value in (None, {}) else str(value) for name, value in options.items()},
+        **_code(spec, frame, plan),
+    }
+
+
+def spark_parts(spark: SparkSession) -> dict[str, str]:
+    """What the answers of every view depend on: Spark's version, and its settings as far as they change answers."""
+    found: dict[str, str | None] = {"Spark": spark.version}
+    for name in _SETTINGS:
+        with suppress(Exception):  # A version of Spark that does not know it.
+            found[f"setting {name}"] = spark.conf.get(name)
+    chosen = spark.conf.getAll
+    found |= {f"setting {name}": chosen[name] for name in sorted(chosen) if name.startswith(_LEGACY)}
+    return {name: str(value) for name, value in found.items()}
+
+
+def fingerprint(parts: Mapping[str, str]) -> str:
+    """32 hexadecimal digits that change when any part does."""
+    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def hashed(text: str) -> str:
+    """A part whose text says nothing to people: as `#` and 16 hexadecimal digits."""
+    return f"#{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
 def canonical(text: str) -> str:
@@ -57,62 +103,25 @@ def canonical(text: str) -> str:
     return _ADDRESS.sub("", renumbered)
 
 
-def code_of(value: Any, known: frozenset[int] = frozenset()) -> str:
-    """What a function does, as text: its code, constants, defaults and closure, and the same of what it calls."""
-    if id(value) in known:
-        return "again"
-    known |= {id(value)}
-    if isinstance(value, FunctionType):
-        if is_library(value.__code__.co_filename):
-            return f"{value.__module__}.{value.__qualname__}"
-        cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        parts = [value.__code__, value.__defaults__, value.__kwdefaults__, cells, _globals(value)]
-        return f"function({', '.join(code_of(part, known) for part in parts)})"
-    if isinstance(value, CodeType):
-        names = (value.co_names, value.co_varnames, value.co_freevars)
-        return f"code({value.co_code.hex()}, {code_of(value.co_consts, known)}, {names})"
-    if isinstance(value, (set, frozenset)):
-        return f"set({sorted(code_of(each, known) for each in value)})"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(code_of(each, known) for each in value)}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{code_of(k, known)}: {code_of(v, known)}' for k, v in value.items())}}}"
-    if isinstance(value, (ModuleType, BuiltinFunctionType)):
-        return value.__name__
-    if isinstance(value, type):
-        members = {} if _is_of_library(value) else {k: v for k, v in vars(value).items() if isinstance(v, FunctionType)}
-        return f"class {value.__module__}.{value.__qualname__} {code_of(members, known)}"
-    if hasattr(value, "__dict__"):
-        return f"{type(value).__qualname__} {code_of(vars(value), known)}"
-    return _ADDRESS.sub("", repr(value))
-
-
-def _globals(function: FunctionType) -> dict[str, Any]:
-    """The globals that a function names, those of the functions inside it included."""
-    names = sorted(set(_names(function.__code__)))
-    return {name: function.__globals__[name] for name in names if name in function.__globals__}
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
-
-
-def _is_of_library(value: type) -> bool:
-    methods = [each for each in vars(value).values() if isinstance(each, FunctionType)]
-    return not methods or is_library(methods[0].__code__.co_filename)
-
-
-def _code(spec: ViewSpec, frame: DataFrame, plan: Node) -> Iterator[str]:
-    """The code of each Python function in the plan; and of the view's own, where it wrote rows that the plan hides."""
+def _code(spec: ViewSpec, frame: DataFrame, plan: Node) -> dict[str, str]:
+    """The Python functions in the plan; and the view's own, where it wrote rows that the plan hides."""
+    roots: list[Any] = []
     expressions = [each for node in plan.everywhere() for whole in node.expressions() for each in whole.walk()]
     if any(each.kind in _UDFS for each in expressions):
         for command in _commands(frame):
-            yield _unpickled(command)
-    if spec.function is not None and any(node.kind in LEAVES - {"OneRowRelation"} for node in plan.everywhere()):
-        yield code_of(spec.function)
+            try:
+                roots.append(_function(command))
+            except Exception:  # What a function pickles into may need anything to be loaded again.
+                roots.append(spec.function)  # It made the other one, so it reaches the same.
+    if any(node.kind in LEAVES - {"OneRowRelation"} for node in plan.everywhere()):
+        roots.append(spec.function)
+    roots = [root for root in roots if root is not None]
+    if not roots:
+        return {}
+    is_vector = any(each.fields.get("evalType", 0) >= _VECTORS for each in expressions)
+    libraries = {f"library {name}": version_of(name) for name in ("pandas", "pyarrow")} if is_vector else {}
+    python = ".".join(map(str, sys.version_info[:2]))
+    return {**reached(roots, spec.place.file), **libraries, "Python": python}
 
 
 def functions_of(frame: DataFrame) -> Iterator[Any]:
@@ -124,18 +133,13 @@ def functions_of(frame: DataFrame) -> Iterator[Any]:
             continue
 
 
-def _unpickled(command: bytes) -> str:
-    try:
-        return code_of(_function(command))
-    except Exception:  # What a user's function pickles into may need anything to be loaded again.
-        return hashlib.sha256(command).hexdigest()
-
-
 def _function(command: bytes) -> Any:
+    """For a table function, its class. Fails for one of more than a megabyte, which travels as a broadcast."""
     from pyspark.serializers import CloudPickleSerializer
 
     pickles: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
-    return pickles.loads(command)[0]
+    found = pickles.loads(command)
+    return found[0] if isinstance(found, tuple) else found
 
 
 def _commands(frame: DataFrame) -> Iterator[bytes]:

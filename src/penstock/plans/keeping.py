@@ -16,7 +16,7 @@ from penstock.errors import NotADataFrame
 from penstock.log.definition import OWN_COLUMNS
 from penstock.plans.building import Seen, build, line_of
 from penstock.plans.decision import Analysis, Fold, FoldColumn, Input, Keeping, Problem, Redo
-from penstock.plans.fingerprint import canonical, fingerprint
+from penstock.plans.fingerprint import canonical, view_parts
 from penstock.plans.fold import changes, fold_of
 from penstock.plans.meeting import meeting_of, seer_of_batches
 from penstock.plans.needed import needed_columns
@@ -74,9 +74,9 @@ class _View:
     def analysis(self) -> Analysis:
         self._problems += self._definition()
         keeping = self._keeping() if not self._problems else None
-        found = fingerprint(self._spec, self._inputs, self._frame, self._plan, self._text)
+        parts = view_parts(self._spec, self._inputs, self._frame, self._plan, self._text)
         return Analysis(
-            self._spec.name, self._frame, self._schema, keeping, tuple(self._problems), found, self._needed(keeping)
+            self._spec.name, self._frame, self._schema, keeping, tuple(self._problems), parts, self._needed(keeping)
         )
 
     def _problem(self, message: str, hint: str = "", place: Place | None = None) -> Problem:
@@ -277,4 +277,4 @@ def _unbuilt(spec: ViewSpec, spark: SparkSession, problem: Problem) -> Analysis:
     from pyspark.sql.types import StructType
 
     empty = StructType([])
-    return Analysis(spec.name, spark.createDataFrame([], empty), empty, None, (problem,), "", {})
+    return Analysis(spec.name, spark.createDataFrame([], empty), empty, None, (problem,), {}, {})

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from penstock.pipeline.tables import LargeTable, large_table, read_table, table_
 from penstock.plans import surgery
 from penstock.plans.decision import Analysis, Keeping, Problem
 from penstock.plans.decision import Input as PlanInput
+from penstock.plans.fingerprint import fingerprint, spark_parts
 from penstock.plans.keeping import analyse
 from penstock.plans.prepared import Prepared
 from penstock.plans.rows import arrow_schema
@@ -64,6 +64,7 @@ class CompiledView:
     spec: ViewSpec
     keeping: Keeping
     fingerprint: str
+    """Of all its parts."""
     shape: Shape
     schema: StructType
     """What readers see, as Spark names it."""
@@ -75,6 +76,8 @@ class CompiledView:
     stand_ins: Mapping[str, DataFrame]
     large_tables: tuple[LargeTable, ...] = ()
     """The static tables it reads whose content must not change during a run."""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """All that its answers depend on, by names that say what has changed: see `plans/fingerprint.py`."""
 
     @property
     def name(self) -> str:
@@ -134,6 +137,7 @@ class _Compiler:
         self.tables = {name: spec for name, spec in pipeline.tables.items() if spec.is_static}
         self._frames: dict[str, DataFrame] = {}
         self._large_tables: dict[str, LargeTable | None] = {}
+        self._spark_parts = spark_parts(spark)
 
     def compile(
         self, spec: ViewSpec, done: Mapping[str, CompiledView]
@@ -164,12 +168,21 @@ class _Compiler:
 
     def _finish(self, view: _View, tables: Mapping[str, DataFrame]) -> CompiledView:
         keeper, kept = view.keeper()
-        versions = [table_fingerprint(self.tables[name]) for name in tables]
-        lateness = [str(self.topics[name].lateness) for name in view.inputs if name in self.topics]
+        parts = {
+            **view.analysis.parts,
+            **{f"static table {name}": f"#{table_fingerprint(self.tables[name])}" for name in tables},
+            **{
+                f"lateness of topic {self.topics[name].name}": str(self.topics[name].lateness)
+                for name in view.inputs
+                if name in self.topics
+            },
+            **self._spark_parts,
+            "the format of keys": str(KEY_FORMAT),
+        }
         return CompiledView(
             view.spec,
             view.keeping,
-            _digest([view.analysis.fingerprint, *versions, *lateness, f"keys {KEY_FORMAT}"]),
+            fingerprint(parts),
             keeper.shape if not isinstance(keeper, RedoWindows | RedoGroups) else keeper.whole.shape,
             view.schema,
             keeper,
@@ -178,6 +191,7 @@ class _Compiler:
             view.analysis.frame,
             view.stand_ins,
             tuple(found for name in tables if (found := self._large_tables[name]) is not None),
+            parts,
         )
 
     def _schema(self, name: str, done: Mapping[str, CompiledView]) -> StructType:
@@ -385,7 +399,3 @@ def _window_of(build: partial[DataFrame], number: int, frames: Mapping[str, Data
 
 def _of_one(change: Callable[[DataFrame], DataFrame], name: str, frames: Mapping[str, DataFrame]) -> DataFrame:
     return change(frames[name])
-
-
-def _digest(parts: Sequence[str]) -> str:
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()

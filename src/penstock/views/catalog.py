@@ -84,6 +84,8 @@ class KnownView:
     """The physical tables by what they are for: `rows`, and what is kept beside them."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else is worth remembering; must fit into JSON."""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """What the fingerprint is of, by name: so a later run can say what has changed."""
 
 
 @dataclass(frozen=True)
@@ -412,6 +414,7 @@ def _to_row(view: KnownView) -> dict[str, Any]:
         "key": None if view.key is None else list(view.key),
         "tables": dict(view.tables),
         "details": dict(view.details),
+        "parts": dict(view.parts),
     }
     return {
         "view_name": view.name,
@@ -436,4 +439,5 @@ def _parsed(name: str, fingerprint: str, text: str, schema: bytes) -> KnownView:
         None if description["key"] is None else tuple(description["key"]),
         description["tables"],
         description["details"],
+        description.get("parts", {}),  # Databases of before do not have them.
     )
