@@ -7,9 +7,11 @@ nothing is replaced, and any number of threads may build at once.
 
 from __future__ import annotations
 
+import dis
 import linecache
 import os
 import random
+import re
 import sys
 import sysconfig
 import uuid
@@ -59,6 +61,7 @@ _LIBRARIES = tuple(
     {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "purelib", "platlib")}
     | {os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep}
 )
+_NAMING = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD"}
 _INSTALLED = {"site-packages", "dist-packages"}
 """Where packages are installed, also the user's own and the system's."""
 
@@ -142,34 +145,43 @@ def line_of(error: BaseException, spec: ViewSpec) -> Place:
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if not is_library(file):
-            found = _place(file, trace.tb_lineno)
+            found = place_of_line(file, trace.tb_lineno)
         trace = trace.tb_next
     return found
 
 
 def line_with(spec: ViewSpec, word: str) -> Place | None:
-    """The first line of the view's function, or of a function inside it, that has the word."""
+    """The first line of the view's function, or of a function inside it, that uses the word: as a name, or in SQL.
+
+    What the line only mentions does not count: the function's own name, those of variables, a comment.
+    """
     code = getattr(spec.function, "__code__", None)
     if code is None:
         return None
-    lines = sorted({line for _, _, line in _lines(code) if line is not None})
-    for line in range(lines[0], lines[-1] + 1) if lines else ():
-        if word in linecache.getline(code.co_filename, line):
-            return _place(code.co_filename, line)
-    return None
+    line = min(_lines_with(word, code), default=None)
+    return None if line is None else place_of_line(code.co_filename, line)
 
 
-def _lines(code: CodeType) -> Iterator[tuple[int, int, int | None]]:
-    yield from code.co_lines()
+def _lines_with(word: str, code: CodeType) -> Iterator[int]:
+    in_sql = re.compile(rf"\b{re.escape(word)}\b", re.IGNORECASE)
+    for each in dis.get_instructions(code):
+        first, last = (each.positions.lineno, each.positions.end_lineno) if each.positions else (None, None)
+        if first is None or last is None:
+            continue
+        if each.opname in _NAMING and each.argval == word:
+            yield last  # Of a name behind a dot on a line of its own the expression begins further up.
+        elif each.opname == "LOAD_CONST" and isinstance(each.argval, str) and re.search(r"[\s(]", each.argval):
+            lines = range(first, last + 1)
+            yield from (line for line in lines if in_sql.search(linecache.getline(code.co_filename, line)))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _lines(constant)
+            yield from _lines_with(word, constant)
 
 
 def _user_line(frame: FrameType) -> Place | None:
     """The line, if it is the user's: the clock is read all the time by others."""
     file = frame.f_code.co_filename
-    return None if is_library(file) else _place(file, frame.f_lineno)
+    return None if is_library(file) else place_of_line(file, frame.f_lineno)
 
 
 @lru_cache(maxsize=4096)
@@ -180,5 +192,6 @@ def is_library(file: str) -> bool:
     return file.startswith("<frozen") or path.startswith(_LIBRARIES) or is_installed
 
 
-def _place(file: str, line: int) -> Place:
+def place_of_line(file: str, line: int) -> Place:
+    """A line of a file, with its text."""
     return Place(file if file.startswith("<") else os.path.abspath(file), line, linecache.getline(file, line).strip())

@@ -57,6 +57,15 @@ def reached(roots: Iterable[Any], own_file: str) -> dict[str, str]:
     return walk.parts()
 
 
+def users_functions(roots: Iterable[Any]) -> list[FunctionType]:
+    """The user's own functions among all that these reach, callers before what they call."""
+    walk = _Walk("")
+    with _deep():
+        for root in roots:
+            walk.value(root)
+    return walk.functions
+
+
 class _Walk:
     """Goes through everything once. What it was told stays alive, so that no id is used twice."""
 
@@ -66,6 +75,7 @@ class _Walk:
         self._attributes: set[tuple[int, frozenset[str]]] = set()
         self._notes: dict[str, list[bytes]] = {}
         self._level = 0
+        self.functions: list[FunctionType] = []
         self._versions: dict[str, str] = {}
 
     def parts(self) -> dict[str, str]:
@@ -140,6 +150,7 @@ class _Walk:
         where = _in(code.co_filename)
         name = f"function {_written(function.__qualname__)}"
         self._known[id(function)] = function, _hash(name + where, 0)
+        self.functions.append(function)
         self._source(code.co_filename)
         for each in names.imports:
             self._import(each, function.__globals__, names.all)

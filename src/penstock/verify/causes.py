@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 
 import pyarrow as pa
@@ -16,8 +16,10 @@ import pyarrow as pa
 from penstock.pipeline.place import Place
 from penstock.plans.building import line_with
 from penstock.plans.fingerprint import functions_of
+from penstock.plans.reached import users_functions
 from penstock.plans.tree import Expression, plan_of
 from penstock.upkeep.compiled import CompiledView
+from penstock.verify.remembering import remembered
 
 UNORDERED = {
     "First": "first",
@@ -27,6 +29,9 @@ UNORDERED = {
     "CollectSet": "collect_set",
     "ListAgg": "listagg",
     "NthValue": "nth_value",
+}
+"""By Catalyst class: functions that take rows in whatever order they come."""
+TIES = {
     "MaxBy": "max_by",
     "MinBy": "min_by",
     "Mode": "mode",
@@ -34,9 +39,7 @@ UNORDERED = {
     "Lag": "lag",
     "Lead": "lead",
 }
-"""By Catalyst class: functions whose answer depends on the order of rows, wherever that is not fixed."""
-TIES = {"MaxBy", "MinBy", "Mode", "RowNumber", "Lag", "Lead"}
-"""Of these: those that have an order, which two rows may share."""
+"""Those that have an order, which two rows may share."""
 PICKING = {"Deduplicate": "dropDuplicates", "GlobalLimit": "limit", "Tail": "tail", "Offset": "offset"}
 """By node: what picks rows among others."""
 SKETCHES = {"HyperLogLogPlusPlus": "approx_count_distinct", "ApproximatePercentile": "percentile_approx"}
@@ -81,8 +84,15 @@ def cause_of(view: CompiledView, seen: Seen, groups: Callable[[], str]) -> Cause
         return Cause(f"it is made of {names}, which differs too", f"repair {names} first", spec.place)
     if not seen.repeats:
         return _not_repeated(view)
-    for suspect in (*_unordered(view), *([] if seen.only_plain else _declared(view, groups))):
-        return suspect
+    # What is certain comes first: rows that were seen to meet, functions that remember. Ties are only possible, and
+    # they rarely are right in one step and wrong in many, as what a view says of itself is.
+    met = groups() if spec.within and not seen.only_plain else ""
+    declared, ties = [] if seen.only_plain else list(_declared(view, met)), list(_ties(view))
+    if not met and declared and ties:
+        declared = [replace(each, hint=f"{each.hint}. Or {ties[0].text}: {ties[0].hint}") for each in declared]
+    suspects = [*_remembering(view), *_unordered(view), *(declared + ties if seen.one_step else ties + declared)]
+    if met or suspects:
+        return declared[0] if met else suspects[0]
     if seen.only_plain:
         return Cause(
             "all runs of Penstock agree with each other, and plain Spark gives other rows: "
@@ -120,8 +130,8 @@ def adds_floats(view: CompiledView) -> bool:
 def _not_repeated(view: CompiledView) -> Cause:
     """Two batches over the same records differ."""
     spec = view.spec
-    for function in functions_of(view.frame):
-        found = next(_suspicious(getattr(function, "__code__", None)), None)
+    for function in users_functions(functions_of(view.frame)):
+        found = next(_suspicious(function.__code__), None)
         if found is not None:
             word, place = found
             return Cause(
@@ -129,7 +139,7 @@ def _not_repeated(view: CompiledView) -> Cause:
                 "a function may depend on its arguments only; use _arrived or the event time instead of the clock",
                 place,
             )
-    for suspect in _unordered(view):
+    for suspect in (*_remembering(view), *_unordered(view), *_ties(view)):
         return Cause(f"two batches differ: {suspect.text}", suspect.hint, suspect.place)
     udfs = sorted({f"{each.name}()" for each in _expressions(view) if each.kind in ("PythonUDF", "PythonUDAF")})
     named = f" (it calls {', '.join(udfs)})" if udfs else ""
@@ -140,18 +150,40 @@ def _not_repeated(view: CompiledView) -> Cause:
     )
 
 
+def _remembering(view: CompiledView) -> Iterator[Cause]:
+    """Functions that change what outlives a call: where steps are cut decides what they have seen."""
+    for function in users_functions(functions_of(view.frame)):
+        for name, place in remembered(function):
+            yield Cause(
+                f"the function {function.__name__}() changes {name!r}, which the next call finds: "
+                "each process begins anew, and each step sees other rows",
+                "a function may depend on its arguments only; look at several rows with an aggregate or OVER instead",
+                place,
+            )
+
+
+def _ties(view: CompiledView) -> Iterator[Cause]:
+    """What in the plan depends on the order of rows only where two of them share their place."""
+    kinds = {each.kind for each in _expressions(view)}
+    for kind, word in TIES.items():
+        if kind in kinds:
+            yield Cause(
+                f"{word}() chooses between rows that its order does not tell apart",
+                "add columns to its order that do, such as _partition and _offset",
+                _line_of(view, word),
+            )
+
+
 def _unordered(view: CompiledView) -> Iterator[Cause]:
     """What in the plan depends on the order of rows."""
     kinds = {each.kind for each in _expressions(view)}
     for kind, word in UNORDERED.items():
         if kind in kinds:
-            if kind in TIES:
-                text = f"{word}() chooses between rows that its order does not tell apart"
-                hint = "add columns to its order that do, such as _partition and _offset"
-            else:
-                text = f"{word}() takes rows in whatever order they come: it is on unordered rows"
-                hint = "use min_by, max_by or sort_array over a column that orders the rows, such as _offset"
-            yield Cause(text, hint, _line_of(view, word))
+            yield Cause(
+                f"{word}() takes rows in whatever order they come: it is on unordered rows",
+                "use min_by, max_by or sort_array over a column that orders the rows, such as _offset",
+                _line_of(view, word),
+            )
     nodes = {node.kind for node in plan_of(view.frame).everywhere()}
     for kind, word in PICKING.items():
         if kind in nodes:
@@ -169,14 +201,20 @@ def _unordered(view: CompiledView) -> Iterator[Cause]:
             )
 
 
-def _declared(view: CompiledView, groups: Callable[[], str]) -> Iterator[Cause]:
-    """What the view says of itself, and what may not be true."""
+def _declared(view: CompiledView, met: str) -> Iterator[Cause]:
+    """What the view says of itself, and what may not be true: the likeliest first."""
     spec = view.spec
+    if spec.horizon is not None and not met:
+        yield Cause(
+            f"right in one step and wrong in many: rows further apart than horizon={spec.horizon} belong together",
+            "make horizon= longer, or leave it out",
+            spec.place,
+        )
     if spec.within:
         said = "; ".join(", ".join(each) for each in spec.within.values())
         yield Cause(
             f"right in one step and wrong in many: within={said!r} says that rows of different groups never meet. "
-            + (groups() or "Rows of several groups decide one row of the view: the groups meet"),
+            + (met or "Rows of several groups decide one row of the view: the groups meet"),
             "name columns whose groups never meet in an aggregate, an OVER or a join; or leave within= out",
             spec.place,
         )
@@ -187,17 +225,11 @@ def _declared(view: CompiledView, groups: Callable[[], str]) -> Iterator[Cause]:
             "leave merge= out; penstock plan says what merges by itself",
             spec.place,
         )
-    if spec.horizon is not None:
-        yield Cause(
-            f"right in one step and wrong in many: rows further apart than horizon={spec.horizon} belong together",
-            "make horizon= longer, or leave it out",
-            spec.place,
-        )
 
 
 def _line_of(view: CompiledView, word: str) -> Place:
     """Where a function is called; of the view, where that is not found."""
-    return line_with(view.spec, f"{word}(") or line_with(view.spec, word) or view.spec.place
+    return line_with(view.spec, word) or view.spec.place
 
 
 def _holds_floats(kind: pa.DataType) -> bool:
@@ -227,9 +259,6 @@ def _suspicious(code: CodeType | None) -> Iterator[tuple[str, Place]]:
         if is_name and each.argval in known:
             line = (each.positions.lineno if each.positions is not None else None) or code.co_firstlineno
             yield f"{known[str(each.argval)]} ({each.argval})", _place(code.co_filename, line)
-        if each.opname == "STORE_GLOBAL":
-            line = (each.positions.lineno if each.positions is not None else None) or code.co_firstlineno
-            yield f"a variable that it changes ({each.argval})", _place(code.co_filename, line)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _suspicious(constant)
