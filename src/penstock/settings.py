@@ -61,6 +61,11 @@ class LogSettings:
     shared: bool = _setting(False, "true or false")
     """Whether every machine of a Spark cluster has the log's folder, under the same path. A cluster needs that."""
 
+    record_bytes_max: int = _setting(
+        64 << 20, "a whole number from 1024 to 536870912, such as 67108864", lambda value: 1024 <= value <= 512 << 20
+    )
+    """The largest record that is stored, in bytes; a larger one is rejected. Kafka has limits of its own, too."""
+
     username: str = _setting("", "a name that Kafka knows")
     """Who we are to Kafka (SASL, over TLS). Without a name nobody is asked."""
 

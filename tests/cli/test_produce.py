@@ -32,6 +32,24 @@ def lines(*found: int) -> str:
     return "".join(json.dumps({"user": f"u{n}", "n": n}) + "\n" for n in found)
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_a_record_that_is_too_large_is_rejected_and_the_others_are_stored(
+    log: FolderLog, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("PENSTOCK_LOG_RECORD_BYTES_MAX", "1024")
+    users = ["a", "b" * 2000, "c"]
+    given = "".join(
+        [json.dumps({"user": user, "n": n}) + "\n" for n, user in enumerate(users)]
+        if kind == "jsonl"
+        else ["user,n\n", *(f"{user},{n}\n" for n, user in enumerate(users))]
+    )
+    printed = run("produce", "events", "--format", kind, given=given)
+    assert printed.startswith("3 sent, 3 acknowledged, 1 rejected (to events.dead), ")
+    assert numbers(log) == [0, 2]
+    [letter] = log.topic("events.dead").slice().to_pylist()
+    assert letter["reason"].startswith("expected at most 1,024 bytes, found 2,")
+
+
 def test_json_lines_from_the_standard_input(log: FolderLog) -> None:
     printed = run("produce", "events", given=lines(1, 2, 3))
     assert printed.startswith("3 sent, 3 acknowledged, 0 rejected, ")

@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import CorruptionError
-from penstock.log import tail
+from penstock.log import keys, tail
 from penstock.log.folder_log import FolderLog
+from penstock.log.segment import hot_bases
 from tests.faults.checker import Verdict
 from tests.faults.history import SCHEMA, History, read_history
 from tests.faults.opened import judge_opened
 from tests.faults.power import FLUSH_NOTHING, Disk, NoPowerCut, power_cuts
 from tests.faults.workers import append
+from tests.log.rows import small_topic
+from tests.log.test_keys import post
 
 pytestmark = pytest.mark.system
 LOST = "ACKNOWLEDGED AND LOST"
@@ -100,3 +103,31 @@ def test_log_that_forgets_to_sync_documents_and_folders_is_found_out(
         except CorruptionError as error:
             found = [str(error)]
     assert found
+
+
+def keys_known_after_a_cut(disk: Disk, count: int) -> list[bool]:
+    """Stores records under idempotency keys, cuts the power, and sends all of them again."""
+    log = FolderLog(disk.place / "log", background=False)
+    (partition,) = small_topic(log).partitions
+    for number in range(count):
+        assert post(partition, number) == 0
+    assert len(hot_bases(partition.directory)) > 5
+    del partition
+    disk_is_off_at_once(disk, log)
+    with FolderLog(disk.place / "log", background=False) as log:
+        (partition,) = log.topic("events").partitions
+        return [post(partition, number) == 1 for number in range(count)]
+
+
+def test_idempotency_keys_survive_a_cut(disk: Disk) -> None:
+    assert all(keys_known_after_a_cut(disk, 100))
+
+
+def test_log_that_forgets_to_sync_idempotency_keys_is_found_out(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "sync_data", lambda fd: None)
+    monkeypatch.setattr(keys, "create_file", lambda path, content: path.write_bytes(content))
+    try:
+        known = keys_known_after_a_cut(disk, 100)
+    except CorruptionError:
+        known = []
+    assert not known or not all(known)

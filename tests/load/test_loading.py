@@ -400,6 +400,37 @@ main()
 """
 
 
+def test_one_arrival_in_the_future_is_rejected_and_does_not_move_the_others(log: FolderLog, tmp_path: Path) -> None:
+    topic = log.create("events", SCHEMA, key="user", partitions=3, event_time="time")
+    given = events(200)
+    given[50]["time"] = datetime.now(UTC) + timedelta(days=72 * 365)
+    loaded = load(topic, write(tmp_path / "a.csv", given), arrived="time")
+    assert (loaded.stored, loaded.rejected) == (199, 1)
+    assert arrivals(topic) == running_maximum([each for each in given if each["n"] != 50])
+    [letter] = log.topic("events.dead").slice().to_pylist()
+    assert (letter["column"], letter["reason"]) == (
+        "time",
+        "expected a time of arrival that has come, found one in the future",
+    )
+
+
+@pytest.mark.parametrize("arrived", [None, "time"])
+def test_a_row_that_is_too_large_is_rejected_and_the_others_are_stored(
+    log: FolderLog, tmp_path: Path, arrived: str | None
+) -> None:
+    log.record_bytes_max = 1024
+    topic = log.create("events", SCHEMA, key="user", partitions=3)
+    given = events(200)
+    given[7]["user"] = given[150]["user"] = "u" * 2000
+    path = write(tmp_path / "a.csv", given)
+    for number in range(2):
+        loaded = load(topic, path, arrived=arrived)
+        assert (loaded.rows, loaded.stored, loaded.rejected) == ((200, 198, 2) if number == 0 else (200, 0, 0))
+    assert numbers(topic) == [n for n in range(200) if n not in (7, 150)]
+    reasons = log.topic("events.dead").slice().column("reason").to_pylist()
+    assert all(each.startswith("expected at most 1,024 bytes, found 2,") for each in reasons)
+
+
 @pytest.mark.parametrize(("count", "kills"), [(4_000, 1), pytest.param(20_000, 12, marks=pytest.mark.long)])
 def test_load_survives_real_kills(tmp_path: Path, dice: random.Random, count: int, kills: int) -> None:
     """Killed before an append while it stands still there, or at any moment after it."""

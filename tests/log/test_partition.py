@@ -5,22 +5,28 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from penstock.check.checking import check_log
 from penstock.errors import (
     ArrivalRefused,
     ForkedHandle,
     OffsetOutOfRange,
     PartitionReadOnly,
     ProducerFenced,
+    RecordTooLarge,
     TopicDeleted,
 )
 from penstock.log.folder_log import FolderLog
+from penstock.log.folder_partition import FolderPartition
 from penstock.log.producers import named_producer
 from penstock.testing import ManualClock
 from tests.log.rows import START_US, numbers_of, rows, small_topic
@@ -192,6 +198,88 @@ def test_a_batch_larger_than_a_frame_is_split(tmp_path: Path, monkeypatch: pytes
         assert len(partition.pieces(0)) > 5
         assert numbers_of(partition) == list(range(500))
         assert partition.append(rows(range(500)), producer=named_producer("p"), sequences=sequences).count == 0
+
+
+MIB = 1 << 20
+SIZES = [63 * MIB, 65 * MIB, 130 * MIB]
+
+
+def texts(sizes: Sequence[int]) -> pa.RecordBatch:
+    return pa.record_batch({"text": pa.array(["x" * size for size in sizes], pa.string())})
+
+
+def sizes_of(partition: FolderPartition) -> list[int]:
+    batches = partition.read(0, columns=["text"])
+    return [n for batch in batches for n in pc.binary_length(batch.column("text")).to_pylist()]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_large_record_is_stored_and_readable_or_refused(tmp_path: Path, size: int) -> None:
+    is_fine = size < 64 * MIB
+    with FolderLog(tmp_path, background=False) as log:
+        (partition,) = log.create("large", "text string").partitions
+        partition.append(texts([1]))
+        if is_fine:
+            partition.append(texts([2, size, 3]))
+        else:
+            with pytest.raises(RecordTooLarge) as refused:
+                partition.append(texts([2, size, 3]))
+            assert (refused.value.limit, [*refused.value.rows]) == (64 * MIB, [1])
+            assert refused.value.size >= size
+        partition.append(texts([4]))
+    expected = [1, 2, size, 3, 4] if is_fine else [1, 4]
+    with FolderLog(tmp_path, background=False) as log:
+        topic = log.topic("large")
+        (partition,) = topic.partitions
+        assert sizes_of(partition) == expected
+        topic.seal(active=True)
+        partition.append(texts([5]))
+        assert sizes_of(partition) == [*expected, 5]
+        assert all(report.is_whole for report in check_log(log))
+
+
+@pytest.mark.parametrize("size", [60 * MIB, 130 * MIB])
+def test_large_records_among_small_ones_are_stored_or_refused(tmp_path: Path, size: int) -> None:
+    sizes = [size if n in (3, 4, 5) else 10 for n in range(2000)]
+    with FolderLog(tmp_path, background=False) as log:
+        (partition,) = log.create("large", "text string").partitions
+        if size == 60 * MIB:
+            partition.append(texts(sizes))
+        else:
+            with pytest.raises(RecordTooLarge) as refused:
+                partition.append(texts(sizes))
+            assert [*refused.value.rows] == [3, 4, 5]
+        partition.append(texts([7]))
+    with FolderLog(tmp_path, background=False) as log:
+        (partition,) = log.topic("large").partitions
+        assert sizes_of(partition) == [*(sizes if size == 60 * MIB else []), 7]
+
+
+def test_nothing_is_stored_in_any_partition_if_a_record_is_too_large(tmp_path: Path) -> None:
+    with FolderLog(tmp_path, background=False, record_bytes_max=1024) as log:
+        topic = log.create("large", "text string", partitions=3)
+        with pytest.raises(RecordTooLarge) as refused:
+            topic.append(texts([1, 2, 3, 2000]))
+        assert (refused.value.rows[3] >= 2000, [*refused.value.rows]) == (True, [3])
+        assert set(topic.end().values()) == {0}
+
+
+def test_a_batch_keeps_the_schema_version_it_was_fitted_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FolderLog(tmp_path, background=False) as log, FolderLog(tmp_path, background=False) as other:
+        topic = log.create("growing", "n bigint")
+        real = topic.fit
+
+        def grows_meanwhile(batch: pa.RecordBatch) -> Any:
+            fitted = real(batch)
+            other.topic("growing").alter(schema="n bigint, more string")
+            topic.refresh()
+            return fitted
+
+        monkeypatch.setattr(topic, "fit", grows_meanwhile)
+        topic.partitions[0].append(pa.record_batch({"n": pa.array([1], pa.int64())}))
+        assert topic.slice().to_pylist()[0] | {"_arrived": None} == {
+            "n": 1, "more": None, "_partition": 0, "_offset": 0, "_arrived": None, "_late": False,
+        }  # fmt: skip
 
 
 def test_records_left_to_the_system_are_synced_soon_and_read_at_once(tmp_path: Path) -> None:

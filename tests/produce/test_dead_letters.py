@@ -44,6 +44,16 @@ def test_a_dead_letter_keeps_reason_column_and_raw_bytes(log: FolderLog) -> None
     ]
 
 
+def test_a_letter_that_is_too_large_for_the_log_is_shortened(log: FolderLog) -> None:
+    log.record_bytes_max = 1024
+    dead_letters = DeadLetters(log.topic("events"))
+    large = Rejected(b"x" * 5000, "no JSON", None, 2)
+    dead_letters.append(dead_letters.batch([*LETTERS, large], "shop"))
+    rows = log.topic("events.dead").slice().select(["reason", "raw"]).to_pylist()
+    assert [each["raw"] for each in rows] == [*(each.raw for each in LETTERS), b"x" * 512]
+    assert rows[2]["reason"] == "no JSON; kept are 512 of its 5,000 bytes"
+
+
 def test_two_processes_may_bury_first(log: FolderLog) -> None:
     with FolderLog(log.root, background=False) as other:
         for each in (log, other):

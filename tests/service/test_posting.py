@@ -12,10 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.errors import EventsRefused, RequestRefused
+from penstock.errors import EventsRefused, RequestRefused, TooManyKeys
+from penstock.log import keys
 from penstock.log.folder_partition import FolderPartition
 from penstock.service import posting
-from penstock.service.posting import Posted, post_together
+from penstock.service.posting import Posted, post, post_together
+from penstock.service.problems import headers_of, problem_of
 from tests.eventually import LIMIT_SECONDS, eventually
 from tests.service.site import Site
 
@@ -97,6 +99,39 @@ def test_a_partition_that_fails_fails_only_those_who_have_events_there(
     assert 0 < len(good) < 20
     assert sum(isinstance(each, OSError) for each in outcomes) == 20 - len(good)
     assert sorted(stored(site, "orders", "customer")) == sorted(good)
+
+
+def test_a_record_that_is_too_large_refuses_its_body_alone(site: Site) -> None:
+    large = b"\n".join([b'{"url": "/"}', b'{"url": "%s"}' % (b"x" * 5000)])
+    with site.log() as log:
+        log.record_bytes_max = 1024
+        first, second, third = post_together(log.topic("access"), [b'{"url": "/1"}', large, b'{"url": "/2"}'])
+        with pytest.raises(EventsRefused):
+            post(log.topic("access"), large, key="a")
+    assert [each.stored for each in (first, third) if isinstance(each, Posted)] == [1, 1]
+    assert isinstance(second, EventsRefused)
+    [(index, column, reason)] = second.rejected
+    assert (index, column) == (1, None)
+    assert "expected at most 1,024 bytes, found 5," in reason
+    assert problem_of(second)[0] == 422
+
+
+def test_a_key_too_many_is_told_to_come_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "KEYS_MAX", 3)
+    with site.log() as log:
+        topic = log.topic("access")
+        for number in range(3):
+            post(topic, b'{"url": "/%d"}' % number, key=f"key {number}")
+        refused = []
+        for number in range(3, 12):
+            try:
+                post(topic, b'{"url": "/%d"}' % number, key=f"key {number}")
+            except TooManyKeys as error:
+                refused.append(error)
+        status, problem = problem_of(refused[0])
+        assert (status, problem["kind"], problem["is_retryable"]) == (503, "TooManyKeys", True)
+        assert "retry-after" in headers_of(status)
+        assert post(topic, b'{"url": "/0"}', key="key 0").duplicates == 1
 
 
 @pytest.mark.parametrize("is_odd", [False, True])

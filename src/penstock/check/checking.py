@@ -10,22 +10,28 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from struct import error as struct_error
 from typing import TYPE_CHECKING
 
 from penstock.check.findings import Finding, PartitionReport, Severity, Subject
 from penstock.check.hot import HotChecked, Opened, check_hot
 from penstock.check.sealed import check_sealed
+from penstock.clock import moment, now_us
 from penstock.errors import CorruptionError, PenstockError, UnknownTopic
 from penstock.log.committed_end import CommittedEnd, End
 from penstock.log.definition import FILE_NAME as DEFINITION
 from penstock.log.definition import TopicDefinition, read_definition
 from penstock.log.files import TEMPORARY_SUFFIX
+from penstock.log.frame import ALIGNMENT
+from penstock.log.keys import Keys
 from penstock.log.manifest import FILE_NAME as MANIFEST
 from penstock.log.manifest import Manifest, read_manifest
+from penstock.log.partition import AHEAD_MAX_US
+from penstock.log.producers import Producers
 from penstock.log.sealed import SUFFIX as PARQUET
 from penstock.log.segment import SUFFIX as HOT
 from penstock.log.segment import segment_path
@@ -84,6 +90,7 @@ class _Check:
         self.findings += sealed.findings
         hot = check_hot(self.place, opened, manifest, end, self.definition)
         self.findings += hot.findings
+        self._check_keys(opened)
         self._check_end(end, bases, hot)
         self._check_leftovers()
         return PartitionReport(
@@ -148,6 +155,12 @@ class _Check:
 
     def _check_end(self, end: End | None, bases: list[int], hot: HotChecked) -> None:
         """The hint against the files."""
+        if end is not None and end.arrived_us > now_us() + AHEAD_MAX_US:
+            self._note(
+                "end", "note", "end", f"its last record arrived in the future, at {moment(end.arrived_us)}",
+                "until then every record arrives at that time, and may count as late: look at the clock, or go on "
+                "with another topic",
+            )  # fmt: skip
         mended = "nothing to do: the next process that opens the partition mends it"
         if end is None:
             if bases:
@@ -173,6 +186,31 @@ class _Check:
         elif hot.is_readable and end.offset < hot.end:
             self._note("end", "note", "end", f"it is {hot.end - end.offset} records behind", mended)
 
+    def _check_keys(self, opened: Mapping[int, Opened]) -> None:
+        """The idempotency keys of closed segments, as far as the head of the last segment says there are any."""
+        newest = opened[max(opened)] if opened else None
+        if newest is None or newest.segment is None:
+            return
+        producers = Producers()
+        try:
+            for frame in newest.segment.headers(ALIGNMENT, newest.size):
+                ((_, payload),) = newest.segment.payloads([frame])
+                producers.observe(frame, payload.to_pybytes())
+                break
+        except (CorruptionError, struct_error):  # That of the segment is told elsewhere.
+            return
+        try:
+            Keys(self.directory, now_us).read_to(producers.keys_end)
+        except FileNotFoundError:  # Its keys were forgotten just now.
+            return
+        except CorruptionError as error:
+            advice = (
+                "put back a copy of the file; to go on without it, delete it, and: "
+                f"penstock log seal {self.place.partition('/')[0]} --active\n"
+                "  a post that is repeated with a key from it is stored again then"
+            )
+            self._note(error.path.name, "damage", "keys", error.found, advice)
+
     def _check_leftovers(self) -> None:
         """Files that nothing refers to. Looked up anew, while no sealer works: otherwise files come and go."""
         is_known = not any(finding.subject == "manifest" for finding in self.findings)
@@ -193,6 +231,8 @@ class _Check:
             elif re.fullmatch(r"[0-9]{20}\.log", name):
                 if int(name.removesuffix(HOT)) < manifest.sealed_end:
                     self._note(name, "note", "leftover", "it is sealed, and a process died before deleting it", seal)
+            elif re.fullmatch(r"[0-9]{20}\.keys", name):
+                continue
             elif name.endswith(SET_ASIDE):
                 self._note(name, "note", "leftover", "a repair set it aside", "delete it when nobody needs it any more")
             else:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 Severity = Literal["damage", "note"]
-Subject = Literal["definition", "manifest", "sealed", "hot", "end", "leftover", "folder"]
+Subject = Literal["definition", "manifest", "sealed", "hot", "keys", "end", "leftover", "folder"]
 
 
 @dataclass(frozen=True)

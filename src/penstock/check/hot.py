@@ -51,9 +51,11 @@ class Opened:
         """FileNotFoundError if it was sealed just now."""
         size = path.stat().st_size
         try:
-            return Opened(path, Segment(path), size)
+            segment = Segment(path)
         except BadSegmentHeader:
             return Opened(path, None, size)
+        segment.pins += 1  # It may be sealed, and its file deleted, before we come to it.
+        return Opened(path, segment, size)
 
 
 def check_hot(

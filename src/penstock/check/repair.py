@@ -18,6 +18,7 @@ from penstock.log.committed_end import CommittedEnd
 from penstock.log.definition import TopicDefinition
 from penstock.log.files import locked, sync_directory
 from penstock.log.hours import Hours
+from penstock.log.keys import keep_keys
 from penstock.log.manifest import FILE_NAME as MANIFEST
 from penstock.log.manifest import Manifest, SealedSegment, write_manifest
 from penstock.log.producers import Producers
@@ -165,14 +166,18 @@ class _Repair:
         """A segment to go on with, which remembers the producers of the one before it."""
         plan = self.plan
         path = segment_path(self.directory, plan.stop)
+        now = self.clock()
+        base, producers = next(
+            ((each.base_offset, each.producers) for each in reversed(plan.hot) if each.frames), (plan.stop, Producers())
+        )
         Segment.create(
             path,
             self.number,
             offset=plan.stop,
-            now_us=self.clock(),
+            now_us=now,
             arrived_us=arrived_us,
             epoch=max((frame.epoch for each in plan.hot for frame in each.frames), default=0) + 1,
-            producers=next((each.producers for each in reversed(plan.hot) if each.frames), Producers()),
+            producers=keep_keys(self.directory, base, producers, now),
         )
         self._report(path, "made, to go on with")
 

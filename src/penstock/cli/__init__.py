@@ -123,4 +123,7 @@ def penstock(
       penstock run clicks.py --once
       penstock view list
     """
+    from penstock.log.open_files import raise_limit
+
+    raise_limit()
     context.obj = log_url

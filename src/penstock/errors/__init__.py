@@ -10,6 +10,10 @@ PenstockError
 │   ├── KafkaUnavailable         the brokers cannot be reached, or do not answer
 │   ├── KafkaRefused             the brokers answer, and do not do what they were asked
 │   ├── CorruptionError          bytes on disk are not what was written
+│   ├── ArrivalAhead             records arrived in the future
+│   ├── ClockAhead               the clock is years ahead of when the topic was last written
+│   ├── OutOfFiles               the process may open no more files; nothing was written
+│   ├── TooManyKeys              no further idempotency key can be remembered at the moment
 │   ├── PartitionReadOnly        a write or fsync failed; this process writes no more there
 │   ├── OffsetOutOfRange         the offset was removed by retention, or is not written yet
 │   ├── ProducerFenced           a newer producer of the same name has taken over
@@ -184,8 +188,10 @@ from penstock.errors.load import (
     NothingToMove,
 )
 from penstock.errors.log import (
+    ArrivalAhead,
     ArrivalRefused,
     BatchTooLarge,
+    ClockAhead,
     CorruptionError,
     DurationError,
     ForkedHandle,
@@ -196,6 +202,7 @@ from penstock.errors.log import (
     LogUrlError,
     NotAFolder,
     OffsetOutOfRange,
+    OutOfFiles,
     PartitionReadOnly,
     ProducerFenced,
     RecordsRefused,
@@ -203,6 +210,7 @@ from penstock.errors.log import (
     SchemaError,
     SchemaRefused,
     TimeRangeError,
+    TooManyKeys,
     TopicDefinitionError,
     TopicDeleted,
     TopicError,
@@ -341,12 +349,14 @@ __all__ = [
     "AlertConditionError",
     "AlertError",
     "AlertFunctionError",
+    "ArrivalAhead",
     "ArrivalColumnError",
     "ArrivalRefused",
     "BatchTooLarge",
     "BindingError",
     "ChangelogTaken",
     "ChecksumWrong",
+    "ClockAhead",
     "ClusterError",
     "ClusterSecretMissing",
     "ClusterUnreachable",
@@ -407,6 +417,7 @@ __all__ = [
     "NothingToMove",
     "NothingToRollBack",
     "OffsetOutOfRange",
+    "OutOfFiles",
     "OwnershipLost",
     "PartitionReadOnly",
     "PenstockError",
@@ -461,6 +472,7 @@ __all__ = [
     "TokenTaken",
     "TokensUnreadable",
     "TooFewCores",
+    "TooManyKeys",
     "TopicDefinitionError",
     "TopicDeleted",
     "TopicDiffers",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from penstock.clock import moment
 from penstock.errors.base import PenstockError, did_you_mean
 
 
@@ -122,6 +123,22 @@ class PartitionReadOnly(LogError):
         )
 
 
+class OutOfFiles(LogError):
+    """The process may open no more files. Nothing was written to the file that could not be opened."""
+
+    is_retryable = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        super().__init__(
+            f"log: {path.name} cannot be opened: this process may have {self.limit:,} files open, and has them, or\n"
+            "  the whole machine has no more\n"
+            f"  file: {path}\n"
+            "  what was not acknowledged must be sent again; raise the limit (ulimit -n, LimitNOFILE= in systemd)"
+        )
+
+
 class OffsetOutOfRange(LogError):
     """The offset asked for is not in the log: retention removed it, or it is not written yet."""
 
@@ -154,6 +171,21 @@ class ProducerFenced(LogError):
         )
 
 
+class TooManyKeys(LogError):
+    """More idempotency keys than a partition can remember. Nothing was stored under the new one."""
+
+    is_retryable = True
+
+    def __init__(self, place: str, limit: int) -> None:
+        self.place = place
+        self.limit = limit
+        super().__init__(
+            f"log: {place} remembers {limit:,} idempotency keys and takes no further one\n"
+            "  expected: fewer keys within seven days; nothing was stored here under this one\n"
+            "  send many events in each body, spread them over more partitions, or use a producer with a name"
+        )
+
+
 class ArrivalRefused(LogError):
     """Arrival never goes back: records that arrived earlier cannot be put behind later ones."""
 
@@ -162,14 +194,42 @@ class ArrivalRefused(LogError):
         self.arrived_us = arrived_us
         self.newest_us = newest_us
         super().__init__(
-            f"log: {place} cannot take records that arrived at {_moment(arrived_us)}\n"
-            f"  it holds later arrivals already, up to {_moment(newest_us)}; nothing of this batch was stored\n"
+            f"log: {place} cannot take records that arrived at {moment(arrived_us)}\n"
+            f"  it holds later arrivals already, up to {moment(newest_us)}; nothing of this batch was stored\n"
             "  load the history into a topic of its own, before anything else is produced there"
         )
 
 
-def _moment(us: int) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)).isoformat(sep=" ")
+class ArrivalAhead(LogError):
+    """Records that arrived in the future: all that come until then would have to arrive at that moment, too."""
+
+    def __init__(self, place: str, arrived_us: int, now_us: int) -> None:
+        self.place = place
+        self.arrived_us = arrived_us
+        self.now_us = now_us
+        super().__init__(
+            f"log: {place} cannot take records that arrived at {moment(arrived_us)}\n"
+            f"  expected: at most a day ahead of the clock, which says {moment(now_us)}; nothing of this batch was "
+            "stored\n  look at where these times come from, and at the clock of this machine"
+        )
+
+
+class ClockAhead(LogError):
+    """The clock of this machine is years ahead of when the topic was last written: one of them is wrong."""
+
+    is_retryable = True
+
+    def __init__(self, topic: str, now_us: int, written_us: int, path: Path) -> None:
+        self.topic = topic
+        self.now_us = now_us
+        self.written_us = written_us
+        self.path = path
+        super().__init__(
+            f"log: topic {topic!r} cannot stamp records: the clock of this machine says {moment(now_us)}\n"
+            f"  the topic was last written at {moment(written_us)}, by the times of its files; expected: at most two "
+            "years later; nothing was stored\n"
+            f"  set the clock; if it is right, and the topic was not used for so long: touch {path}"
+        )
 
 
 class ForkedHandle(LogError):
@@ -210,7 +270,10 @@ class RecordsRefused(TopicError):
 class RecordTooLarge(TopicError):
     """Records are larger than the log takes. With `rows`, nothing of their batch was stored, and the others fit."""
 
-    def __init__(self, place: str, size: int, limit: int, rows: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self, place: str, size: int, limit: int, rows: Mapping[int, int] | None = None,
+        to_allow: str = "raise log.record_bytes_max",
+    ) -> None:  # fmt: skip
         self.place = place
         self.size = size
         self.limit = limit
@@ -220,10 +283,14 @@ class RecordTooLarge(TopicError):
         stored = "nothing of this batch was stored there" if self.rows else "some of this batch may be stored"
         super().__init__(
             f"log: {place} cannot take {which}: it has {size:,} bytes\n"
-            f"  expected: at most {limit:,}, with its key and headers; {stored}\n"
-            "  keep large content elsewhere and send where it is, or raise message.max.bytes in [log.conf], and\n"
-            "  max.message.bytes of the topic in Kafka; a producer would keep its beginning as a dead letter"
+            f"  expected: at most {limit:,}; {stored}\n"
+            f"  keep large content elsewhere and send where it is, or {to_allow};\n"
+            "  a producer would keep its beginning as a dead letter"
         )
+
+    def reason(self, row: int) -> str:
+        """Why one of `rows` is rejected."""
+        return f"expected at most {self.limit:,} bytes, found {self.rows[row]:,}"
 
 
 class UnknownTopic(TopicError):

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaException
 
-from penstock.errors import ArrivalRefused, KafkaRefused, LogError, OffsetOutOfRange, ProducerFenced, TopicDeleted
+from penstock.errors import KafkaRefused, LogError, OffsetOutOfRange, ProducerFenced, TopicDeleted
 from penstock.kafka.brokers import UNKNOWN
 from penstock.kafka.reading import Found, read_range
 from penstock.kafka.values import Written, written
@@ -73,7 +73,7 @@ class KafkaPartition(Partition):
     ) -> Appended:
         batch, definition = self.topic.fit(batch)
         records = written(batch, definition, arrived=arrived)
-        self.topic.check_sizes(self.place, records)
+        self.topic.check_written(self.place, records)
         if producer is None or sequences is None or not is_remembered(producer):
             self._check_arrivals(arrived)
             offsets = self._store(records) if records else _NONE
@@ -107,7 +107,7 @@ class KafkaPartition(Partition):
 
     def store(self, records: Sequence[Written]) -> Sequences:
         """Appends records as they are, and returns their offsets. RecordTooLarge before any of them is sent."""
-        self.topic.check_sizes(self.place, records)
+        self.topic.check_written(self.place, records)
         return self._store(records)
 
     def remember(self, producers: Mapping[bytes, Remembered]) -> None:
@@ -262,13 +262,11 @@ class KafkaPartition(Partition):
                 time.sleep(0.005)
 
     def _check_arrivals(self, arrived: pa.Array | None, skip: int = 0) -> None:
-        """ArrivalRefused if what is stored, all behind the first `skip`, would arrive before what is there."""
+        """Those of what is stored: all behind the first `skip`."""
         if arrived is None:
             return
         stamps = np.asarray(arrived.slice(skip).cast(ARRIVED).view(pa.int64()))
-        after_us = self.end().arrived_us
-        if len(stamps) and (int(stamps[0]) < after_us or (np.diff(stamps) < 0).any()):
-            raise ArrivalRefused(self.place, int(stamps[0]), after_us)
+        self._check_stamps(stamps, self.end().arrived_us)
 
     def _appended(self, offsets: Sequences, *, duplicates: int) -> Appended:
         if not len(offsets):

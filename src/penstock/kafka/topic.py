@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaException
 
@@ -17,9 +18,11 @@ from penstock.kafka.brokers import ASK_AGAIN_SECONDS
 from penstock.kafka.connection import AROUND_RECORD_BYTES, RECORD_BYTES_MAX
 from penstock.kafka.dead import DeadRecords
 from penstock.kafka.partition import KafkaPartition
-from penstock.kafka.values import Written, check_values, sizes_over
+from penstock.kafka.values import Written, check_values, sizes_over, written
+from penstock.kafka.writing import TO_ALLOW
 from penstock.log.definition import TopicDefinition
 from penstock.log.partition import Offsets
+from penstock.log.row_sizes import rows_over
 from penstock.log.topic import Topic
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ CHECK_SECONDS = 10.0
 """So often the brokers are asked at most whether the topic is still there."""
 ALWAYS_TAKEN_BYTES = 64 << 10
 """Nobody sets brokers up so that they refuse this."""
+SMALL_BYTES = 4 << 10
+"""A record of so few bytes in Arrow is taken in whatever form."""
 
 
 class KafkaTopic(Topic):
@@ -155,17 +160,28 @@ class KafkaTopic(Topic):
 
     # --- what is too large, and what is no event ---
 
-    def check_sizes(self, place: str, records: Sequence[Written]) -> None:
+    def check_sizes(self, place: str, batch: pa.RecordBatch) -> None:
+        """Writes the larger records as Kafka would hold them; small ones fit whatever they become."""
+        rows = [*rows_over(batch, SMALL_BYTES)]
+        if rows:
+            try:
+                self.check_written(place, written(*self.fit(batch.take(pa.array(rows)))))
+            except RecordTooLarge as error:
+                large = {rows[taken]: size for taken, size in error.rows.items()}
+                raise RecordTooLarge(place, error.size, error.limit, large, TO_ALLOW) from None
+
+    def check_written(self, place: str, records: Sequence[Written]) -> None:
         """RecordTooLarge if the brokers would not take all of these. They are asked only where it may matter."""
         if sizes_over(records, ALWAYS_TAKEN_BYTES):
             large = sizes_over(records, self._record_bytes_max)
             if large:
-                raise RecordTooLarge(place, large[min(large)], self._record_bytes_max, large)
+                raise RecordTooLarge(place, large[min(large)], self._record_bytes_max, large, TO_ALLOW)
 
     @cached_property
     def _record_bytes_max(self) -> int:
         told = self.log.brokers.settings_of(self.name).get("max.message.bytes", RECORD_BYTES_MAX)
-        return min(self.log.connection.record_bytes_max, int(told)) - AROUND_RECORD_BYTES
+        allowed = min(self.log.connection.record_bytes_max, int(told)) - AROUND_RECORD_BYTES
+        return min(allowed, self.log.record_bytes_max)
 
     def bury(self, partition: int, rejected: Sequence[tuple[int, Rejected]]) -> None:
         """Brings records that are no events to the dead letters, each once, whoever meets them and how often.

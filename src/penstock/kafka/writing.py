@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.kafka")
 
 ABORT_SECONDS = 5.0
+TO_ALLOW = "raise message.max.bytes in\n  [log.conf], max.message.bytes of the topic in Kafka, and log.record_bytes_max"
+"""What makes brokers and clients take larger records."""
 TRANSACTIONAL_MAX = 16
 """So many clients with a transactional id are kept open: each has threads of its own."""
 
@@ -56,7 +58,7 @@ class Writer:
             if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 largest = max(sizes_over(records, 0).values(), default=0)
                 limit = self._brokers.settings_of(topic).get("max.message.bytes", "0")
-                raise RecordTooLarge(f"{topic}/{partition}", largest, int(limit)) from error
+                raise RecordTooLarge(f"{topic}/{partition}", largest, int(limit), to_allow=TO_ALLOW) from error
             raise self._brokers.told(error, f"records for {topic}/{partition}") from error
 
     @contextmanager

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.errors import ArrivalColumnError, ArrivalRefused, FileChanged
+from penstock.errors import ArrivalColumnError, ArrivalRefused, FileChanged, RecordTooLarge
 from penstock.events.encode import Encoded, Rejected
 from penstock.events.encoded import raw_of
 from penstock.events.keys import partition_of
 from penstock.load.row_source import Format, RowSource, fingerprint, format_of, state_of
-from penstock.log.partition import ARRIVED, Appended
+from penstock.log.partition import AHEAD_MAX_US, ARRIVED, Appended
 from penstock.log.producers import named_producer
 from penstock.produce.dead_letters import DeadLetters
 
@@ -131,6 +131,19 @@ class _Load:
         if self.arrived is not None:
             batch, numbers, stamps, nowhere = self._arrivals(batch, numbers, first)
             rejected = [*rejected, *nowhere]
+        try:
+            self.topic.check_sizes(self.topic.name, batch)
+        except RecordTooLarge as error:
+            places = sorted(error.rows)
+            raws = map(raw_of, batch.take(pa.array(places)).to_pylist())
+            large = [
+                Rejected(raw, error.reason(row), None, int(numbers[row]) - first)
+                for raw, row in zip(raws, places, strict=True)
+            ]
+            rejected = [*rejected, *large]
+            kept = np.delete(np.arange(batch.num_rows), places)
+            batch, numbers = batch.take(pa.array(kept)), numbers[kept]
+            stamps = None if stamps is None else stamps[kept]
         partitions = self._route(batch, numbers)
         if stamps is not None:
             self._check_arrivals(partitions, numbers, stamps)
@@ -184,14 +197,18 @@ class _Load:
         if first == 0 and batch.num_rows and column.null_count == len(column):
             raise ArrivalColumnError(self.path, self.arrived or "", f"no value in the first {len(column)} rows")
         given = column.fill_null(BEFORE_ALL).to_numpy()
+        is_ahead = given > self.topic.log.clock() + AHEAD_MAX_US
+        given = np.where(is_ahead, BEFORE_ALL, given)
         stamps = np.maximum.accumulate(np.maximum(given, self._greatest)) if len(given) else given
         if len(stamps):
             self._greatest = int(stamps[-1])
-        has_none = stamps == BEFORE_ALL
+        has_none = is_ahead | (stamps == BEFORE_ALL)
         nowhere = [
             Rejected(
                 raw_of(batch.slice(int(row), 1).to_pylist()[0]),
-                "expected a time of arrival in this row or one before it, found none",
+                "expected a time of arrival that has come, found one in the future"
+                if is_ahead[row]
+                else "expected a time of arrival in this row or one before it, found none",
                 self.arrived,
                 int(numbers[row]) - first,
             )

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
 import google_crc32c
 
 from penstock.log.files import write_all
+from penstock.log.open_files import PooledFile
 
 _BODY = struct.Struct("<8sqQqqqqI")
 _CRC = struct.Struct("<I")
@@ -38,17 +41,17 @@ class End(NamedTuple):
     epoch: int
 
 
-class CommittedEnd:
+class CommittedEnd(PooledFile):
     """The file `end` of one partition. One writer at a time, who holds the partition's lock; any number of readers."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    def __init__(self, path: Path, on_open: Callable[[FileIO], object] | None = None) -> None:
+        super().__init__(path, is_made=True, on_open=on_open)
 
     def read(self) -> End | None:
         """None if the file is empty or damaged: then take the lock and recover."""
+        file = self.open()
         for _ in range(3):  # A reader may meet a writer halfway.
-            content = os.pread(self._fd, _BODY.size + _CRC.size, 0)
+            content = os.pread(file.fileno(), _BODY.size + _CRC.size, 0)
             if len(content) == _BODY.size + _CRC.size:
                 body = content[: _BODY.size]
                 magic, *fields = _BODY.unpack(body)
@@ -58,7 +61,5 @@ class CommittedEnd:
 
     def write(self, end: End) -> None:
         body = _BODY.pack(_MAGIC, *end)
-        write_all(self._fd, [body + _CRC.pack(google_crc32c.value(body))], 0)
-
-    def close(self) -> None:
-        os.close(self._fd)
+        file = self.open()
+        write_all(file.fileno(), [body + _CRC.pack(google_crc32c.value(body))], 0)

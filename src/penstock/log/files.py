@@ -19,6 +19,7 @@ from typing import Any
 import google_crc32c
 
 from penstock.errors import CorruptionError
+from penstock.log.open_files import open_fd
 
 TEMPORARY_SUFFIX = ".tmp"
 """A file of this name was being written when its process died; anyone holding the lock may delete it."""
@@ -37,7 +38,7 @@ def sync_data(fd: int) -> None:
 
 def sync_directory(directory: Path) -> None:
     """Returns once the names in the directory are on disk: without it a power cut forgets a new file."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    fd = open_fd(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
     finally:
@@ -84,7 +85,7 @@ def read_exactly(fd: int, length: int, position: int) -> bytes:
 
 def create_file(path: Path, content: bytes) -> None:
     """Makes a new durable file. A crash leaves no file, part of it, or all of it: the reader must tell."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = open_fd(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:
         write_all(fd, [content], 0)
         sync_data(fd)
@@ -97,7 +98,7 @@ def replace_file(path: Path, content: bytes) -> None:
     """Replaces a file, or makes it. A crash leaves the old content or the new, never a mixture."""
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = open_fd(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
             write_all(fd, [content], 0)
             os.fsync(fd)
@@ -113,7 +114,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def publish_file(temporary: Path, path: Path) -> None:
     """Gives a finished temporary file its name, durably."""
-    fd = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_fd(temporary, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:
@@ -144,7 +145,7 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
 
     The lock goes with the process: a killed holder lets go at once.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = open_fd(path, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)

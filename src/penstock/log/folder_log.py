@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import threading
 import uuid
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +100,7 @@ class FolderLog(Log):
     def delete(self, name: str) -> None:
         """Deletes a topic with all its records. Writers that wait at this moment are refused."""
         topic = self.topic(name)
-        with locked(self.root / "lock"), ExitStack() as locks:
-            for partition in topic.partitions:
-                locks.enter_context(locked(partition.directory / "lock"))
+        with locked(self.root / "lock"):
             topic.directory.rename(self.root / f"{DELETED_PREFIX}{uuid.uuid4().hex}")
             sync_directory(self.topics_directory)
             self._finish_deleting()
@@ -112,8 +109,15 @@ class FolderLog(Log):
         topic.close()
 
     def _finish_deleting(self) -> None:
-        """Removes the files of deleted topics, also of those whose process died half way. Needs the log's lock."""
+        """Removes the files of deleted topics, also of those whose process died half way. Needs the log's lock.
+
+        A writer that was in the middle of an append when the folder got its new name is waited for: it may still make
+        files under the old name, where another topic could be by then.
+        """
         for gone in self.root.glob(f"{DELETED_PREFIX}*"):
+            for lock in gone.glob("*/lock"):
+                with locked(lock):
+                    pass
             shutil.rmtree(gone)
 
     # --- upkeep ---

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.clock import Clock
-from penstock.errors import ArrivalRefused, PenstockError
+from penstock.errors import PenstockError
 from penstock.log import cut, reading
 from penstock.log.committed_end import End
 from penstock.log.frame import FRAME_BYTES_MAX, NO_PRODUCER
@@ -22,6 +22,7 @@ from penstock.log.manifest import FILE_NAME as MANIFEST
 from penstock.log.manifest import Manifest, read_manifest
 from penstock.log.partition import ARRIVED, Appended, Described, Partition, Ranges, Sequences
 from penstock.log.producers import Remembered, is_remembered
+from penstock.log.row_sizes import pieces_of
 from penstock.log.segment import Segment, hot_bases, segment_path
 from penstock.log.tail import Tail
 
@@ -43,7 +44,7 @@ class FolderPartition(Partition):
         super().__init__(topic, number)
         self.directory = directory
         self._clock = clock
-        self._tail = Tail(topic.name, number, directory, clock)
+        self._tail = Tail(topic.name, number, directory, clock, topic.refresh)
         self._lock = threading.Lock()
         self._hot: dict[int, Segment] = {}
         self._manifest: tuple[tuple[int, int, int], Manifest] | None = None
@@ -65,8 +66,9 @@ class FolderPartition(Partition):
         before what is there. With a `producer`, records whose sequence was stored before are left out.
         """
         batch, definition = self.topic.fit(batch)
+        self.topic.check_sizes(self.place, batch)
+        self.topic.check_clock()
         given = batch.num_rows
-        definition = self.topic.definition
         with self._tail.exclusive() as end:
             self._tail.check_writable()
             if producer is not None and sequences is not None:
@@ -76,8 +78,8 @@ class FolderPartition(Partition):
                 arrived = None if arrived is None else arrived.slice(skip)
             first = end.offset
             now_us = max(self._clock(), end.arrived_us)
-            for start, rows in _frame_rows(batch):
-                part, stamps = batch.slice(start, rows), (now_us, now_us)
+            for start, part in pieces_of(batch, FRAME_BYTES_MAX):
+                rows, stamps = part.num_rows, (now_us, now_us)
                 hours = hours_of(part.column(definition.event_time) if definition.event_time else None)
                 if arrived is not None:
                     part, stamps = self._with_arrival(part, arrived.slice(start, rows), end.arrived_us)
@@ -230,15 +232,6 @@ class FolderPartition(Partition):
         """The batch, with its arrivals as a column unless they are all the same."""
         arrived = arrived.cast(ARRIVED)
         stamps = np.asarray(arrived.view(pa.int64()))
+        self._check_stamps(stamps, after_us)
         low, high = int(stamps[0]), int(stamps[-1])
-        if low < after_us or (np.diff(stamps) < 0).any():
-            raise ArrivalRefused(self.place, low, after_us)
         return (batch if low == high else batch.append_column("_arrived", arrived)), (low, high)
-
-
-def _frame_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, int]]:
-    """Cuts a batch into pieces that fit a frame."""
-    if batch.num_rows:
-        rows = max(1, batch.num_rows * FRAME_BYTES_MAX // max(batch.nbytes, 1))
-        for start in range(0, batch.num_rows, rows):
-            yield start, min(rows, batch.num_rows - start)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import TopicDeleted
+import pyarrow as pa
+
+from penstock.clock import DAY_US, steady_now_us
+from penstock.errors import ClockAhead, RecordTooLarge, TopicDeleted
 from penstock.log.compaction import Compacted, compact
 from penstock.log.cut import cut
 from penstock.log.definition import FILE_NAME, TopicDefinition, read_definition, write_definition
@@ -15,12 +19,16 @@ from penstock.log.folder_partition import FolderPartition
 from penstock.log.late import count_late, latest_arrivals
 from penstock.log.partition import Offsets
 from penstock.log.retention import Removed, retain
+from penstock.log.row_sizes import rows_over
 from penstock.log.sealed import check_once
 from penstock.log.sealing import seal
 from penstock.log.topic import Topic
 
 if TYPE_CHECKING:
     from penstock.log.folder_log import FolderLog
+
+QUIET_MAX_US = 2 * 365 * DAY_US
+"""So long a topic may be quiet; beyond it rather the clock is wrong, and somebody must say that it is not."""
 
 
 class FolderTopic(Topic):
@@ -33,6 +41,7 @@ class FolderTopic(Topic):
         self.log: FolderLog = log
         self.directory = log.topics_directory / definition.name
         self._version = self._file_version()
+        self._is_clock_checked = False
         self.partitions = tuple(
             FolderPartition(self, number, self.directory / str(number), log.clock)
             for number in range(definition.partitions)
@@ -58,6 +67,25 @@ class FolderTopic(Topic):
             self.refresh(is_fresh=True)
             write_definition(self.directory, change(self._definition))
             self.refresh(is_fresh=True)
+
+    def check_clock(self) -> None:
+        """Before the first append of this handle: ClockAhead if the topic was not written for an implausible time.
+
+        A process that runs notices a jump of the clock by itself. One that has just begun has only the files to ask.
+        """
+        if self._is_clock_checked:
+            return
+        definition = self.directory / FILE_NAME
+        written = [_written_us(path) for path in (definition, *(each.signal for each in self.partitions))]
+        now_us = steady_now_us()
+        if now_us > max(written) + QUIET_MAX_US:
+            raise ClockAhead(self.name, now_us, max(written), definition)
+        self._is_clock_checked = True
+
+    def check_sizes(self, place: str, batch: pa.RecordBatch) -> None:
+        large = rows_over(batch, self.log.record_bytes_max)
+        if large:
+            raise RecordTooLarge(place, large[min(large)], self.log.record_bytes_max, large)
 
     def cut(
         self,
@@ -104,3 +132,10 @@ class FolderTopic(Topic):
         except FileNotFoundError:
             raise TopicDeleted(self.name) from None
         return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _written_us(path: Path) -> int:
+    try:
+        return os.stat(path).st_mtime_ns // 1000
+    except FileNotFoundError:
+        return 0

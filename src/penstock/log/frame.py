@@ -22,7 +22,9 @@ from penstock.log.hours import Hours
 ALIGNMENT = 64
 MAGIC = b"PnFr"
 FRAME_BYTES_MAX = 64 << 20
-"""Larger batches are split; a length above twice this is no length but damage."""
+"""Larger batches are split. Only a single record may make a larger frame."""
+LENGTH_MAX = 1 << 30
+"""No frame is longer than this. A length above it is damage."""
 
 RECORDS = 1
 """Kind of frame: records."""
@@ -107,6 +109,7 @@ def encode_frame(
     """The chunks of bytes to write at `position`, in order."""
     payload_start = _aligned(HEADER_BYTES + _HOURS.size * len(hours))
     length = _aligned(payload_start + payload.size)
+    assert length <= LENGTH_MAX, (length, LENGTH_MAX, records)
     times = (appended_us, arrived_min, arrived_max)
     sequences = (first_sequence, last_sequence)
     header = _HEADER.pack(
@@ -134,7 +137,7 @@ def decode_header(segment_id: int, chunk: bytes, at: int, position: int) -> Fram
     frame = Frame._make((*_HEADER.unpack_from(chunk, at)[1:], position, ()))
     hours_end = at + HEADER_BYTES + _HOURS.size * frame.hours_count
     length = _aligned(frame.payload_start + frame.payload_length)
-    if frame.length > 2 * FRAME_BYTES_MAX or frame.length != length or hours_end > len(chunk):
+    if frame.length > LENGTH_MAX or frame.length != length or hours_end > len(chunk):
         return None
     header = chunk[at + _UNCHECKED : at + HEADER_BYTES - 4] + chunk[at + HEADER_BYTES : hours_end]
     if google_crc32c.extend(google_crc32c.value(_SEED.pack(segment_id, position)), header) != frame.header_crc:

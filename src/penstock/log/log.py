@@ -9,11 +9,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.clock import Clock, now_us
+from penstock.clock import Clock, steady_now_us
 from penstock.durations import parse_duration
 from penstock.errors import KafkaMissing, TopicExists, UnknownTopic
 from penstock.events.schema import format_ddl, parse_ddl
 from penstock.log.definition import DEAD_SUFFIX, Durability, TopicDefinition, ValueFormat, as_key
+from penstock.log.row_sizes import RECORD_BYTES_MAX
 from penstock.log.topic import Topic
 
 if TYPE_CHECKING:
@@ -42,14 +43,17 @@ class Log:
         url: str | Path = DEFAULT_URL,
         *,
         background: bool = True,
-        clock: Clock = now_us,
+        clock: Clock = steady_now_us,
         only: frozenset[str] | None = None,
         conf: Mapping[str, str] | None = None,
+        record_bytes_max: int = RECORD_BYTES_MAX,
     ) -> None:
         """Opens the log. Without `background` nothing is tidied up unless you say so; of the topics, all or `only`.
 
-        `conf` are settings of librdkafka, such as security.protocol, for a log in Kafka.
+        `conf` are settings of librdkafka, such as security.protocol, for a log in Kafka. A record of more than
+        `record_bytes_max` is refused.
         """
+        self.record_bytes_max = record_bytes_max
         self.conf = dict(conf or {})
         self.clock = clock
         self._url = url
@@ -182,7 +186,7 @@ class Log:
 
 def open_log(settings: LogSettings, **options: Any) -> Log:
     """The log that the settings name, with all they say of how to reach it."""
-    return Log(settings.url, conf=settings.kafka, **options)
+    return Log(settings.url, conf=settings.kafka, record_bytes_max=settings.record_bytes_max, **options)
 
 
 def _kind_of(url: str | Path) -> type[Log]:

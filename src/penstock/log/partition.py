@@ -12,12 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.clock import DAY_US
+from penstock.errors import ArrivalAhead, ArrivalRefused
 from penstock.log.hours import Hours, TimeRange
 
 if TYPE_CHECKING:
     from penstock.log.topic import Topic
 
 ARRIVED = pa.timestamp("us", tz="UTC")
+AHEAD_MAX_US = DAY_US
+"""An arrival that is brought along may lie so far ahead of the clock: another machine had another time."""
 Offsets = dict[int, int]
 """One offset per partition. As an end it is exclusive: the offset of the next record."""
 Ranges = TimeRange | Sequence[TimeRange] | None
@@ -179,3 +183,13 @@ class Partition(ABC):
     @abstractmethod
     def close(self) -> None:
         """Lets go of everything."""
+
+    def _check_stamps(self, stamps: Sequences, after_us: int) -> None:
+        """Arrivals that were brought along: ArrivalRefused where they go back, ArrivalAhead beyond the clock."""
+        if not len(stamps):
+            return
+        if int(stamps[0]) < after_us or (np.diff(stamps) < 0).any():
+            raise ArrivalRefused(self.place, int(stamps[0]), after_us)
+        now_us = self.topic.log.clock()
+        if int(stamps[-1]) > now_us + AHEAD_MAX_US:
+            raise ArrivalAhead(self.place, int(stamps[-1]), now_us)

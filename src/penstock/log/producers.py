@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from penstock.log.frame import NO_PRODUCER, OPENING, RECORDS, Frame
 
-_ENTRY = struct.Struct("<16sIqq")
+ENTRY = struct.Struct("<16sIqq")
+"""Id, epoch, last sequence, last seen."""
 FORGOTTEN_AFTER_US = 7 * 24 * 3600 * 1_000_000
 """A producer unheard of for this long, and not named by the user, is dropped when a segment is opened."""
 
@@ -67,34 +68,64 @@ class Remembered(NamedTuple):
     seen_us: int
 
 
+class KeysEnd(NamedTuple):
+    """Where the idempotency keys of all closed segments end."""
+
+    file: int
+    """The newest file of them, by the segment with which it begins."""
+    position: int
+
+
+NO_KEYS = KeysEnd(-1, 0)
+
+
 class Producers:
-    """The last sequence and epoch of each producer. Kept in memory, and in the opening frame of each segment."""
+    """The last sequence and epoch of each producer. Kept in memory, and in the opening frame of each segment.
+
+    Idempotency keys are too many for that: here are only those of one segment, and where the others are.
+    """
 
     def __init__(self) -> None:
         self._by_id: dict[bytes, Remembered] = {}
+        self.keys: dict[bytes, Remembered] = {}
+        """The idempotency keys in this segment."""
+        self.keys_end = NO_KEYS
+        """Where those of the segments before it are."""
 
     def get(self, producer: bytes) -> Remembered | None:
-        return self._by_id.get(producer)
+        return (self.keys if is_shared(producer) else self._by_id).get(producer)
 
     def all(self) -> dict[bytes, Remembered]:
-        return dict(self._by_id)
+        return {**self._by_id, **self.keys}
 
     def observe(self, frame: Frame, payload: bytes = b"") -> None:
         """Takes in the next frame of the partition."""
         if frame.kind == OPENING:
-            self._by_id = {entry[0]: Remembered(*entry[1:]) for entry in _ENTRY.iter_unpack(payload)}
+            self._by_id, self.keys, self.keys_end = {}, {}, NO_KEYS
+            for producer, *rest in ENTRY.iter_unpack(payload):
+                if producer == NO_PRODUCER:
+                    self.keys_end = KeysEnd(*rest[1:])
+                else:  # Older segments had keys here as well.
+                    self._note(producer, Remembered(*rest))
         elif frame.kind == RECORDS and frame.producer != NO_PRODUCER:
-            self._by_id[frame.producer] = Remembered(frame.producer_epoch, frame.last_sequence, frame.appended_us)
+            self._note(frame.producer, Remembered(frame.producer_epoch, frame.last_sequence, frame.appended_us))
 
-    def forget_before(self, now_us: int) -> None:
-        self._by_id = {
+    def without_keys(self, keys_end: KeysEnd, now_us: int) -> Producers:
+        """What the next segment begins with: keys end there, and producers unheard of for long are forgotten."""
+        following = Producers()
+        following.keys_end = keys_end
+        following._by_id = {
             producer: seen
             for producer, seen in self._by_id.items()
             if producer[0] & _NAMED or seen.seen_us >= now_us - FORGOTTEN_AFTER_US
         }
+        return following
 
     def to_bytes(self) -> bytes:
-        return b"".join(_ENTRY.pack(producer, *seen) for producer, seen in self._by_id.items())
+        """What the head of a segment says. Keys of this segment are not in it: see `keep_keys`."""
+        assert not self.keys, len(self.keys)
+        place = b"" if self.keys_end == NO_KEYS else ENTRY.pack(NO_PRODUCER, 0, *self.keys_end)
+        return place + b"".join(ENTRY.pack(producer, *seen) for producer, seen in self._by_id.items())
 
-    def __len__(self) -> int:
-        return len(self._by_id)
+    def _note(self, producer: bytes, found: Remembered) -> None:
+        (self.keys if is_shared(producer) else self._by_id)[producer] = found

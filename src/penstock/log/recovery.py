@@ -16,6 +16,7 @@ from penstock.errors import CorruptionError
 from penstock.log.committed_end import End
 from penstock.log.files import read_exactly, sync_data, sync_directory, write_all
 from penstock.log.frame import ALIGNMENT, OPENING
+from penstock.log.keys import keep_keys
 from penstock.log.manifest import FILE_NAME as MANIFEST
 from penstock.log.manifest import Manifest, read_manifest
 from penstock.log.producers import Producers
@@ -68,7 +69,8 @@ def recover(directory: Path, partition: int, hint: End | None, now_us: int) -> R
             offset=manifest.sealed_end,
         )
     if not bases:
-        return _opened(directory, partition, manifest.sealed_end, manifest.arrived_us, 0, Producers(), now_us, None)
+        producers = keep_keys(directory, manifest.sealed_end, Producers(), now_us)
+        return _opened(directory, partition, manifest.sealed_end, manifest.arrived_us, 0, producers, now_us, None)
     newest = segment_path(directory, bases[-1])
     try:
         segment = Segment(newest)
@@ -89,7 +91,7 @@ def recover(directory: Path, partition: int, hint: End | None, now_us: int) -> R
     report = _cut(segment, scan, hint)
     epoch = scan.epoch + (1 if report is not None else 0)
     if scan.is_closed:
-        producers = _producers_of(segment, scan.position)
+        producers = _producers_of(segment, scan.position, now_us)
         return _opened(directory, partition, scan.offset, scan.arrived_us, epoch, producers, now_us, report)
     end = End(
         segment.base_offset,
@@ -105,6 +107,7 @@ def recover(directory: Path, partition: int, hint: End | None, now_us: int) -> R
 
 def _cut(segment: Segment, scan: Scan, hint: End | None) -> CutReport | None:
     """Cuts off what is not whole, and makes sure that what is whole is on disk."""
+    file = segment.open()
     size = segment.size()
     is_ours = hint is not None and hint.segment_id == segment.segment_id
     if is_ours and hint is not None:
@@ -113,10 +116,10 @@ def _cut(segment: Segment, scan: Scan, hint: End | None) -> CutReport | None:
         known = 0 if scan.offset == segment.base_offset else scan.position
     if known < scan.position:
         # Whole, but perhaps only in memory: an fsync that failed once reports success the next time. Write it again.
-        write_all(segment.fd, [read_exactly(segment.fd, scan.position - known, known)], known)
+        write_all(file.fileno(), [read_exactly(file.fileno(), scan.position - known, known)], known)
     if size > scan.position:
-        os.ftruncate(segment.fd, scan.position)
-    sync_data(segment.fd)
+        os.ftruncate(file.fileno(), scan.position)
+    sync_data(file.fileno())
     sync_directory(segment.path.parent)
     lost = max(hint.offset - scan.offset, 0) if is_ours and hint is not None else 0
     if size <= scan.position and not lost:
@@ -140,7 +143,7 @@ def _made_again(
             raise CorruptionError(
                 before.path, "it does not reach the segment that follows it", offset=scan.offset, position=scan.position
             )
-        arrived_us, epoch, producers = scan.arrived_us, scan.epoch + 1, _producers_of(before, scan.position)
+        arrived_us, epoch, producers = scan.arrived_us, scan.epoch + 1, _producers_of(before, scan.position, now_us)
     return _opened(directory, partition, bases[-1], arrived_us, epoch, producers, now_us, report)
 
 
@@ -167,11 +170,12 @@ def _opened(
     return Recovered(segment, End(offset, segment.segment_id, size, size, offset, arrived_us, epoch), report)
 
 
-def _producers_of(segment: Segment, position: int) -> Producers:
+def _producers_of(segment: Segment, position: int, now_us: int) -> Producers:
+    """What the head of the segment after this closed one shall say."""
     producers = Producers()
     for frame in segment.headers(ALIGNMENT, position):
         payload = pa.py_buffer(b"")
         if frame.kind == OPENING:
             ((_, payload),) = segment.payloads([frame])
         producers.observe(frame, payload.to_pybytes())
-    return producers
+    return keep_keys(segment.path.parent, segment.base_offset, producers, now_us)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import struct
@@ -9,6 +10,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 import google_crc32c
@@ -29,6 +31,7 @@ from penstock.log.frame import (
     encode_frame,
     is_whole,
 )
+from penstock.log.open_files import PooledFile, with_descriptor
 from penstock.log.producers import Producers
 
 SUFFIX = ".log"
@@ -61,7 +64,7 @@ class Scan:
     """Position of a whole frame behind a bad one, which proves damage. None: the rest is only a torn tail."""
 
 
-class Segment:
+class Segment(PooledFile):
     """Consecutive records of one partition, kept in one file of frames.
 
     A crash may leave a torn last frame, zeros or old bytes behind the last whole frame; `scan` tells how far the
@@ -71,14 +74,10 @@ class Segment:
 
     def __init__(self, path: Path) -> None:
         """Opens the file. BadSegmentHeader if its first bytes are torn or damaged."""
-        self.path = path
-        self._file = path.open("r+b", buffering=0)  # Closed with the last reference: a reader may outlive the sealing.
-        self.fd = self._file.fileno()
-        header = os.pread(self.fd, ALIGNMENT, 0)
-        if len(header) < ALIGNMENT or _checksum(header[:-4]) != header[-4:] or header[:8] != _MAGIC:
-            self._file.close()
-            raise BadSegmentHeader(path)
-        _, _, _, _, self.base_offset, self.segment_id, self.created_us = _HEADER.unpack_from(header)
+        super().__init__(path)
+        self._header = b""
+        self.open()
+        _, _, _, _, self.base_offset, self.segment_id, self.created_us = _HEADER.unpack_from(self._header)
         self._frames: list[Frame] = []
         self._bases: list[int] = []
         self._indexed = ALIGNMENT
@@ -105,8 +104,17 @@ class Segment:
         create_file(path, b"".join([header, _checksum(header), *opening]))
         return Segment(path)
 
+    def _check(self, file: FileIO) -> None:
+        header = os.pread(file.fileno(), ALIGNMENT, 0)
+        if len(header) < ALIGNMENT or _checksum(header[:-4]) != header[-4:] or header[:8] != _MAGIC:
+            raise BadSegmentHeader(self.path)
+        if self._header not in (b"", header):  # Sealed or deleted, and another one has its name.
+            raise FileNotFoundError(errno.ENOENT, "the segment is gone", str(self.path))
+        self._header = header
+
     def size(self) -> int:
-        return os.fstat(self.fd).st_size
+        file = self.open()
+        return os.fstat(file.fileno()).st_size
 
     # --- what is in it ---
 
@@ -123,13 +131,14 @@ class Segment:
 
     def headers(self, start: int, stop: int) -> Iterator[Frame]:
         """All frames between two positions, by their headers alone. CorruptionError where one is damaged or missing."""
+        file = self.open()
         position = start
         chunk, chunk_start = b"", 0
         while position < stop:
             at = position - chunk_start
             if at < 0 or at + HEADER_BYTES_MAX > len(chunk):
                 chunk_start, at = position, 0
-                chunk = os.pread(self.fd, 64 * HEADER_BYTES_MAX, position)
+                chunk = os.pread(file.fileno(), 64 * HEADER_BYTES_MAX, position)
             frame = decode_header(self.segment_id, chunk, at, position)
             if frame is None or frame.end_position > stop:
                 raise CorruptionError(self.path, "no whole header of a frame where one must be", position=position)
@@ -138,9 +147,10 @@ class Segment:
 
     def payloads(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, pa.Buffer]]:
         """The records of each frame, read in large chunks. CorruptionError at the first frame that is not whole."""
+        file = self.open()
         for run in _runs(frames):
             start = run[0].position
-            content = pa.py_buffer(read_exactly(self.fd, run[-1].end_position - start, start))
+            content = pa.py_buffer(read_exactly(file.fileno(), run[-1].end_position - start, start))
             for frame in run:
                 at = frame.position - start
                 body = content.slice(at, min(frame.length, max(content.size - at, 0)))
@@ -183,16 +193,17 @@ class Segment:
         return Scan(position, offset, arrived_us, epoch, is_closed, has_opening, later)
 
     def _whole_frames(self, position: int) -> Iterator[Frame]:
+        file = self.open()
         chunk, chunk_start = b"", position
         while True:
             at = position - chunk_start
             frame = decode_header(self.segment_id, chunk, at, position)
             if frame is None or at + frame.length > len(chunk):
                 wanted = max(CHUNK_BYTES, frame.length if frame else 0)
-                chunk, chunk_start, at = read_exactly(self.fd, wanted, position), position, 0
+                chunk, chunk_start, at = read_exactly(file.fileno(), wanted, position), position, 0
                 frame = decode_header(self.segment_id, chunk, 0, position)
                 if frame is not None and frame.length > len(chunk) and frame.length > wanted:
-                    chunk = read_exactly(self.fd, frame.length, position)
+                    chunk = read_exactly(file.fileno(), frame.length, position)
             if frame is None or at + frame.length > len(chunk):
                 return
             if not is_whole(self.segment_id, frame, pa.py_buffer(chunk).slice(at, frame.length)):
@@ -202,7 +213,8 @@ class Segment:
 
     def _later_frame(self, position: int, offset: int, epoch: int) -> int | None:
         """A whole frame behind the first bad place that vouches for what stood before it."""
-        tail = read_exactly(self.fd, max(self.size() - position, 0), position)
+        file = self.open()
+        tail = read_exactly(file.fileno(), max(self.size() - position, 0), position)
         found = tail.find(MAGIC)
         while found >= 0:
             frame = decode_header(self.segment_id, tail, found, position + found) if found % ALIGNMENT == 0 else None
@@ -232,7 +244,8 @@ def segment_path(directory: Path, base_offset: int) -> Path:
 
 def hot_bases(directory: Path) -> list[int]:
     """Base offsets of the hot segments in a directory, in order."""
-    return sorted(int(name[: -len(SUFFIX)]) for name in os.listdir(directory) if name.endswith(SUFFIX))
+    names = with_descriptor(directory, lambda: os.listdir(directory))
+    return sorted(int(name[: -len(SUFFIX)]) for name in names if name.endswith(SUFFIX))
 
 
 def _runs(frames: Iterable[Frame]) -> Iterator[list[Frame]]:

@@ -6,8 +6,9 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.clock import Clock
-from penstock.errors import ForkedHandle, PartitionReadOnly, ProducerFenced, TopicDeleted
+from penstock.errors import ForkedHandle, OutOfFiles, PartitionReadOnly, ProducerFenced, TopicDeleted
 from penstock.log.committed_end import CommittedEnd, End
 from penstock.log.files import sync_data, write_all
 from penstock.log.frame import ALIGNMENT, CLOSING, OPENING, PREDECESSORS_DURABLE, RECORDS, encode_frame
+from penstock.log.keys import Keys, keep_keys
+from penstock.log.open_files import EXHAUSTED, PooledFile
 from penstock.log.partition import Sequences
-from penstock.log.producers import Producers, Remembered
+from penstock.log.producers import Producers, Remembered, is_shared
 from penstock.log.recovery import recover
 from penstock.log.segment import BadSegmentHeader, Segment, hot_bases, segment_path
 
@@ -35,7 +38,10 @@ class Tail:
     cannot be known. What a killed process left half written is mended by the next one that takes the lock.
     """
 
-    def __init__(self, topic: str, number: int, directory: Path, clock: Clock) -> None:
+    def __init__(
+        self, topic: str, number: int, directory: Path, clock: Clock, check_topic: Callable[[], object]
+    ) -> None:
+        """`check_topic` raises TopicDeleted if the folder belongs to another topic by now."""
         self.end_path = directory / "end"
         self._topic = topic
         self._number = number
@@ -44,34 +50,45 @@ class Tail:
         self._clock = clock
         self._pid = os.getpid()
         self._thread_lock = threading.RLock()
-        self._lock_fd = -1
-        self._lock_path = directory / "lock"
-        self._committed: CommittedEnd | None = None
+        self._lock = PooledFile(directory / "lock", is_made=True, on_open=lambda _: check_topic())
+        self._committed = CommittedEnd(self.end_path, on_open=lambda _: check_topic())
         self._active: Segment | None = None
         self._failure: OSError | None = None
         self._producers = Producers()
         self._producers_known_to = (-1, 0)
+        self._keys = Keys(directory, clock)
 
     @contextmanager
     def exclusive(self) -> Iterator[End]:
         """Holds the partition against all other writers, and says where it ends."""
         self._check_process()
         with self._thread_lock:
-            if self._lock_fd < 0:
-                self._open()
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
             try:
-                if self._is_deleted():
+                lock = self._lock.open()
+            except FileNotFoundError:
+                raise TopicDeleted(self._topic) from None
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._committed.pins += 1  # A frame that is written can be committed.
+            try:
+                if self._is_deleted(lock):
                     raise TopicDeleted(self._topic)
                 yield self._current_end()
+            except FileNotFoundError:
+                if self._is_deleted(lock):
+                    raise TopicDeleted(self._topic) from None
+                raise
             finally:
-                fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+                self._committed.pins -= 1
+                fcntl.flock(lock, fcntl.LOCK_UN)
 
     def end(self) -> End:
         """The committed end. Cheap: one small read, no lock."""
         self._check_process()
-        if self._committed is not None and self._active is not None:
-            end = self._committed.read()
+        if self._active is not None:
+            try:
+                end = self._committed.read()
+            except FileNotFoundError:
+                raise TopicDeleted(self._topic) from None
             if end is not None:
                 return end
         with self.exclusive() as end:
@@ -80,11 +97,9 @@ class Tail:
     def close(self) -> None:
         """Lets go of all files."""
         with self._thread_lock:
-            if self._lock_fd >= 0:
-                os.close(self._lock_fd)
-            if self._committed is not None:
-                self._committed.close()
-            self._lock_fd, self._committed, self._active = -1, None, None
+            self._lock.close()
+            self._committed.close()
+            self._active = None
 
     # --- inside `exclusive()` ---
 
@@ -102,7 +117,10 @@ class Tail:
     def roll(self, end: End) -> End:
         """Closes the active segment and opens the next. A crash in between is finished by the next writer."""
         self._know_producers(end)
-        self._producers.forget_before(self._clock())
+        if self._producers.keys and end.durable_position < end.position:
+            end = self.sync(end)
+        with self._failing():
+            producers = keep_keys(self._directory, end.segment_base, self._producers, self._clock())
         arrived_us = end.arrived_us
         closed = self._write(
             end, pa.py_buffer(b""), CLOSING, records=0, is_synced=True, arrived_min=arrived_us, arrived_max=arrived_us
@@ -116,26 +134,31 @@ class Tail:
                 now_us=self._clock(),
                 arrived_us=arrived_us,
                 epoch=closed.epoch,
-                producers=self._producers,
+                producers=producers,
             )
+        self._producers = producers
         size = self._active.size()
         opened = End(end.offset, self._active.segment_id, size, size, end.offset, arrived_us, closed.epoch)
         self._commit(opened)
         self._producers_known_to = (end.offset, size)
         return opened
 
-    def sync(self, end: End) -> None:
+    def sync(self, end: End) -> End:
         """Makes everything up to the end safe, where it was left to the operating system."""
         assert self._active is not None
+        file = self._active.open()
         with self._failing():
-            sync_data(self._active.fd)
-        self._commit(end._replace(durable_position=end.position))
+            sync_data(file.fileno())
+        end = end._replace(durable_position=end.position)
+        self._commit(end)
+        return end
 
     def stored_before(self, end: End, producer: bytes, epoch: int, sequences: Sequences) -> int:
         """How many of these sequences, from the first on, the producer has stored already."""
-        self._know_producers(end)
-        seen = self._producers.get(producer)
+        seen = self._remembered(end, producer)
         if seen is None:
+            if is_shared(producer):
+                self._keys.check_room(self._place, len(self._producers.keys), self._producers.keys_end)
             return 0
         if epoch < seen.epoch:
             raise ProducerFenced(self._place, epoch, seen.epoch)
@@ -143,14 +166,13 @@ class Tail:
 
     def last_sequence(self, end: End, producer: bytes) -> int | None:
         """The last sequence that the producer has stored; None if it never did."""
-        self._know_producers(end)
-        seen = self._producers.get(producer)
+        seen = self._remembered(end, producer)
         return None if seen is None else seen.last_sequence
 
     def producers(self, end: End) -> dict[bytes, Remembered]:
         """All that is known of producers."""
         self._know_producers(end)
-        return self._producers.all()
+        return {**self._keys.all(self._producers.keys_end), **self._producers.all()}
 
     # --- helpers ---
 
@@ -158,23 +180,15 @@ class Tail:
         if os.getpid() != self._pid:
             raise ForkedHandle(self._place, self._pid, os.getpid())
 
-    def _is_deleted(self) -> bool:
+    def _is_deleted(self, lock: FileIO) -> bool:
         """Whether the folder is gone, or has another name by now because somebody is deleting it, or died doing so."""
         try:
-            return not os.path.samestat(os.stat(self._lock_path), os.fstat(self._lock_fd))
+            return not os.path.samestat(os.stat(self._lock.path), os.fstat(lock.fileno()))
         except FileNotFoundError:
             return True
 
-    def _open(self) -> None:
-        try:
-            self._lock_fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            self._committed = CommittedEnd(self.end_path)
-        except FileNotFoundError:
-            raise TopicDeleted(self._topic) from None
-
     def _current_end(self) -> End:
         """The end, checked against the segment file; what a dead process left behind is mended first."""
-        assert self._committed is not None
         end = self._committed.read()
         if end is not None and (self._failure is not None or self._is_active(end) or self._open_active(end)):
             return end
@@ -225,10 +239,11 @@ class Tail:
             appended_us=self._clock(),
             **header,
         )
+        file = self._active.open()
         with self._failing(end.position):
-            position = write_all(self._active.fd, frame, end.position)
+            position = write_all(file.fileno(), frame, end.position)
             if is_synced:
-                sync_data(self._active.fd)
+                sync_data(file.fileno())
         return end._replace(
             position=position,
             durable_position=position if is_synced else end.durable_position,
@@ -237,7 +252,6 @@ class Tail:
         )
 
     def _commit(self, end: End) -> None:
-        assert self._committed is not None
         with self._failing():
             self._committed.write(end)
 
@@ -249,11 +263,21 @@ class Tail:
         except FileNotFoundError:  # Sealed or deleted at this moment: nothing was written.
             raise
         except OSError as error:
+            if error.errno in EXHAUSTED:  # A file could not be opened, so nothing was written to it.
+                raise OutOfFiles(self._directory) from error
             self._failure = error
             if position is not None and self._active is not None:
-                with suppress(OSError):  # Best effort: so that nobody takes the bytes for committed.
-                    os.ftruncate(self._active.fd, position)
+                with suppress(OSError, OutOfFiles):  # Best effort: so that nobody takes the bytes for committed.
+                    file = self._active.open()
+                    os.ftruncate(file.fileno(), position)
             raise PartitionReadOnly(self._place, error) from error
+
+    def _remembered(self, end: End, producer: bytes) -> Remembered | None:
+        self._know_producers(end)
+        found = self._producers.get(producer)
+        if found is None and is_shared(producer):
+            found = self._keys.find(producer, self._producers.keys_end)
+        return found
 
     def _know_producers(self, end: End) -> None:
         """Takes in the frames that others wrote since we last looked."""

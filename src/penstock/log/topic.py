@@ -68,6 +68,10 @@ class Topic(ABC):
         """Exchanges the definition for everybody, one at a time."""
 
     @abstractmethod
+    def check_sizes(self, place: str, batch: pa.RecordBatch) -> None:
+        """RecordTooLarge, with the rows, if the log cannot take some of them. `place` is what the error names."""
+
+    @abstractmethod
     def cut(
         self,
         after: Mapping[int, int],
@@ -157,6 +161,8 @@ class Topic(ABC):
         if encoded.rejected:
             first = encoded.rejected[0]
             raise RecordsRefused(self.name, len(encoded.rejected), first.index, first.column, first.reason)
+        if len(self.partitions) > 1:
+            self.check_sizes(self.name, encoded.batch)
         appended = []
         for number, part, rows in self.route(encoded.batch):
             stamps = None if arrived is None else arrived.take(pa.array(rows))

@@ -190,16 +190,15 @@ class Lanes:
             if len(large) < stop - start:
                 rest.append(chunk)
             if len(large):
-                self._bury(chunk, large, [error.rows[start + int(row)] for row in large], error)
+                self._bury(chunk, large, [error.reason(start + int(row)) for row in large], error)
             start = stop
         return rest
 
-    def _bury(self, chunk: Chunk, large: Positions, sizes: Sequence[int], error: RecordTooLarge) -> None:
+    def _bury(self, chunk: Chunk, large: Positions, reasons: Sequence[str], error: RecordTooLarge) -> None:
         """Takes rows out of a chunk and puts them on the lane of the dead letters; all of them, if they are all."""
         raws = map(raw_of, chunk.batch.take(pa.array(large)).to_pylist())
         letters = self.dead_letters.batch(
-            [Rejected(raw, f"expected at most {error.limit:,} bytes, found {size:,}", None, int(row))
-             for raw, size, row in zip(raws, sizes, large, strict=True)],
+            [Rejected(raw, reason, None, int(row)) for raw, reason, row in zip(raws, reasons, large, strict=True)],
             self._identity.label,
         )  # fmt: skip
         # Letters of other lanes may be ahead of these; then the log would take them for duplicates under the same id.

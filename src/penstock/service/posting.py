@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import EventsRefused, PenstockError, RequestRefused
+from penstock.errors import EventsRefused, PenstockError, RecordTooLarge, RequestRefused
 from penstock.events.json_lines import encode_json_lines
 from penstock.log.frame import FRAME_BYTES_MAX
 from penstock.log.producers import keyed_producer
@@ -97,6 +97,11 @@ def _encoded(topic: Topic, body: bytes) -> pa.RecordBatch:
     if encoded.rejected:
         shown = [(each.index, each.column, each.reason) for each in encoded.rejected[:_SHOWN]]
         raise EventsRefused(topic.name, shown, is_complete=len(encoded.rejected) < _SHOWN)
+    try:
+        topic.check_sizes(topic.name, encoded.batch)
+    except RecordTooLarge as error:
+        shown = [(row, None, error.reason(row)) for row in sorted(error.rows)[:_SHOWN]]
+        raise EventsRefused(topic.name, shown, is_complete=len(error.rows) <= _SHOWN) from None
     if not encoded.batch.num_rows:
         raise RequestRefused(400, "there is no event in the body", "expected: one JSON object, or one on each line")
     if encoded.batch.num_rows >= 1 << _ROWS_BITS:
@@ -113,6 +118,10 @@ def _encoded_at_once(topic: Topic, bodies: Sequence[bytes]) -> tuple[pa.RecordBa
     rows = [body.count(b"\n") + 1 for body in stripped]
     encoded = encode_json_lines(b"\n".join(stripped), topic.schema, rejected_most=1)
     if encoded.rejected or encoded.batch.num_rows != sum(rows):
+        return None
+    try:
+        topic.check_sizes(topic.name, encoded.batch)
+    except RecordTooLarge:
         return None
     return encoded.batch, rows
 

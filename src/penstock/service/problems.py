@@ -6,19 +6,23 @@ import logging
 from typing import Any
 
 from penstock.errors import (
+    ClockAhead,
     CorruptionError,
     DurationError,
     EventsRefused,
     NoChangelog,
     OffsetOutOfRange,
+    OutOfFiles,
     PartitionReadOnly,
     PenstockError,
     RecordsRefused,
+    RecordTooLarge,
     RequestRefused,
     RowsReplaced,
     StartError,
     StoreUnavailable,
     TokensUnreadable,
+    TooManyKeys,
     TopicDeleted,
     UnknownTopic,
     UnknownView,
@@ -38,11 +42,15 @@ _STATUS: dict[type[PenstockError], int] = {
     UnknownViewColumn: 400,
     NoChangelog: 409,
     RecordsRefused: 422,
+    RecordTooLarge: 422,
+    TooManyKeys: 503,
 }
 _UNAVAILABLE: dict[type[PenstockError], str] = {
     StoreUnavailable: "the database of views does not answer",
     RowsReplaced: "the rows were replaced while they were read",
     PartitionReadOnly: "the log cannot be written at the moment",
+    ClockAhead: "the clock of the service is years ahead of its log",
+    OutOfFiles: "the service may open no more files",
     CorruptionError: "a part of the log is damaged and cannot be read",
     TokensUnreadable: "the tokens of this service cannot be read",
 }
