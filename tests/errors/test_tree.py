@@ -34,7 +34,7 @@ def test_every_error_is_in_the_drawing_under_its_parent() -> None:
 
 
 def test_every_error_is_exported() -> None:
-    assert {*classes(), "did_you_mean"} == {*penstock.errors.__all__}
+    assert {*classes(), "did_you_mean", "require"} == {*penstock.errors.__all__}
 
 
 def test_every_error_says_what_it_is() -> None:
