@@ -1,4 +1,4 @@
-"""Columns carried through plans, counts added, and windows found, each run through `Prepared` over rows."""
+"""Columns carried through plans, and counts added, each run through `Prepared` over rows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from penstock.events.schema import parse_ddl, to_spark
 from penstock.plans.prepared import Prepared
 from penstock.plans.rows import arrow_schema, from_arrow
 from penstock.plans.stand_in import stand_in
-from penstock.plans.surgery import NotOneAggregate, NotRowwise, carry, carry_below, windows_of, with_counts, with_groups
-from penstock.plans.touched import NoWindow
+from penstock.plans.surgery import NotOneAggregate, NotRowwise, carry, carry_below, with_counts, with_groups
 
 pytestmark = pytest.mark.spark
 
@@ -131,26 +130,6 @@ def test_counts_tell_when_a_sum_is_null_again(ins: Ins, run: Run) -> None:
     assert found == {"a": (1, 2, 1), "b": (None, 1, 0), None: (4, 1, 1)}
     with pytest.raises(NotOneAggregate):
         with_counts(grouped.where("total > 1"), ["total"])
-
-
-def test_a_having_hides_no_window(ins: Ins, run: Run) -> None:
-    sliding = sf.window("time", "20 seconds", "10 seconds", "5 seconds")
-    frame = ins["hits"].groupBy(sliding, "url").count().where("count > 100")
-    (windows,) = windows_of(frame)
-    assert windows.columns == ["window"]
-    starts = sorted((row["window"]["start"].minute, row["window"]["start"].second) for row in run(windows))
-    assert starts == [(0, 5), (0, 15), (0, 25), (59, 55)]
-
-
-def test_both_sides_of_a_join_by_window_are_asked(ins: Ins, run: Run) -> None:
-    ten = sf.window("time", "10 seconds")
-    hits = ins["hits"].groupBy(ten, "url").agg(sf.count("*").alias("hits"))
-    paid = ins["paid"].select(ten.alias("window"), "url", "sum")
-    frame = hits.join(paid, ["window", "url"]).groupBy("window").agg(sf.sum("sum"))
-    starts = [sorted(row["window"]["start"].second for row in run(each)) for each in windows_of(frame)]
-    assert starts == [[0, 10, 20], [30]]
-    with pytest.raises(NoWindow):
-        windows_of(ins["hits"].groupBy("url").count())
 
 
 def test_a_row_without_a_time_has_a_group_too_and_a_filter_below_stays(ins: Ins, run: Run) -> None:

@@ -74,6 +74,26 @@ def test_each_moment_is_found_by_every_range_that_holds_it(
                 assert wanted <= {*found.column("_offset").to_pylist()}
 
 
+@settings(max_examples=100)
+@given(data=st.data())
+def test_each_record_touches_the_windows_that_hold_it(data: st.DataObject) -> None:
+    slide = data.draw(st.integers(1, 3 * MINUTE))
+    length, offset = data.draw(st.integers(1, 5 * slide)), data.draw(st.integers(-MINUTE, MINUTE))
+    near = st.integers(-3 * MINUTE, 3 * MINUTE)
+    times = data.draw(st.lists(st.builds(int.__add__, YEARS.filter(lambda year: year % 10 == 0), near), max_size=9))
+    windows = kept(slide, offset)
+    starts = windows.starts(windows.chosen(records([*times, None])), length).tolist()
+    last = [time - (time - offset) % slide for time in times]
+    reached = range(-(-length // slide))
+    assert starts == sorted({start - slide * back for start in last for back in reached})
+
+
+def test_windows_that_reach_beyond_time_are_not_touched() -> None:
+    windows = kept(slide=MINUTE)
+    rows = windows.chosen(records([-(1 << 63) + 1, (1 << 63) - 1, 5]))
+    assert windows.starts(rows, 2 * MINUTE).tolist() == [-MINUTE, 0]
+
+
 def test_a_record_without_a_time_is_in_no_window_and_not_kept(store: Store) -> None:
     windows = kept()
     with store.transaction(None) as tx:

@@ -19,7 +19,6 @@ from penstock.plans.carrying import (
 )
 from penstock.plans.jvm import Catalyst, Java, analyzed, catalyst, simple_name
 from penstock.plans.stand_in import mark_of
-from penstock.plans.touched import windows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,7 +33,6 @@ __all__ = [
     "carry",
     "carry_below",
     "count_name",
-    "windows_of",
     "with_counts",
     "with_groups",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from penstock.errors import PipelineProblems
+from penstock.errors import PenstockError, PipelineError, PipelineProblems
 from penstock.events.schema import parse_ddl, to_spark
 from penstock.log.definition import OWN_COLUMNS
 from penstock.pipeline.definition import TopicSpec, ViewSpec
@@ -26,8 +27,6 @@ from penstock.plans.keeping import analyse
 from penstock.plans.prepared import Prepared
 from penstock.plans.rows import arrow_schema
 from penstock.plans.stand_in import stand_in
-from penstock.plans.touched import NoWindow
-from penstock.plans.windows import TimeWindow
 from penstock.spark.columns import column
 from penstock.upkeep.changing_table import as_view
 from penstock.upkeep.fold import COUNT, ROWS, STATE, FoldGroups
@@ -46,6 +45,8 @@ from penstock.views.keys import KEY_FORMAT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
 
 OWN_FIELDS = pa.schema(
     [
@@ -111,7 +112,12 @@ def try_compile(pipeline: Pipeline, spark: SparkSession) -> tuple[tuple[Compiled
     for spec in pipeline.order():
         if any(name in pipeline.views and name not in done for name in spec.inputs):
             continue
-        view, found = compiler.compile(spec, done)
+        try:
+            view, found = compiler.compile(spec, done)
+        except PipelineError:
+            raise
+        except Exception as error:  # One view must not hide the problems of the others.
+            view, found = None, (_unforeseen(spec, error),)
         problems += found
         if view is not None:
             done[spec.name] = view
@@ -127,6 +133,20 @@ def as_views(pipeline: Pipeline) -> Pipeline:
     same.tables = {name: spec for name, spec in pipeline.tables.items() if spec.is_static}
     same.views = {**tables, **pipeline.views}
     return same
+
+
+def _unforeseen(spec: ViewSpec, error: Exception) -> Problem:
+    """A view whose analysis failed in a way nothing else handles."""
+    _log.debug("view %r could not be analysed", spec.name, exc_info=error)
+    first, *rest = str(error).splitlines() or [""]
+    if isinstance(error, PenstockError):
+        return Problem(spec.place, spec.name, first, "\n".join(map(str.strip, rest)))
+    return Problem(
+        spec.place,
+        spec.name,
+        f"its plan could not be analysed: {type(error).__name__}: {first}",
+        "write it in another way, and please report this as an error of Penstock",
+    )
 
 
 class _Compiler:
@@ -161,10 +181,7 @@ class _Compiler:
         found = view.problems()
         if found:
             return None, found
-        try:
-            return self._finish(view, tables), ()
-        except NoWindow as error:
-            return None, (view.without_window(error),)
+        return self._finish(view, tables), ()
 
     def _finish(self, view: _View, tables: Mapping[str, DataFrame]) -> CompiledView:
         keeper, kept = view.keeper()
@@ -264,26 +281,6 @@ class _View:
             )
         return ()
 
-    def without_window(self, error: NoWindow) -> Problem:
-        """A slice does not tell which windows it touches: the plan took the window apart too early."""
-        redo = self.keeping.redo
-        assert redo is not None
-        assert redo.window_us is not None
-        length, slide, offset = redo.window_us
-        hint = "group, partition and join by the window itself, and take its start or end above that"
-        if length == slide:  # In a sliding window a row has several groups, which within= does not allow.
-            groups = {
-                name: TimeWindow(0, column, length, slide, offset).sql(column) for name, column in redo.times.items()
-            }
-            within = ", ".join(f'"{name}": "{sql}"' for name, sql in groups.items())
-            hint += f"; or add within={{{within}}}"
-        where = {"Window": "OVER", "Aggregate": "an aggregation", "Deduplicate": "dropDuplicates"}
-        message = (
-            f"it would be kept by the window {redo.window!r}, but the rows that reach "
-            f"{where.get(error.node, error.node)} have only its start or end"
-        )
-        return Problem(self.spec.place, self.spec.name, message, hint)
-
     def keeper(
         self,
     ) -> tuple[
@@ -341,11 +338,7 @@ class _View:
         }
         kind = self.columns.field(redo.window).type
         whole = Whole(self._shape(has_group=True), self._prepared(), self.inputs, Groups((redo.window,), (kind,)))
-        windows = tuple(
-            Prepared(frame, self.stand_ins, partial(_window_of, self.build, number))
-            for number, frame in enumerate(surgery.windows_of(self.frame))
-        )
-        return RedoWindows(whole, windows, kept), tuple(kept.values())
+        return RedoWindows(whole, kept, redo.window_us[0]), tuple(kept.values())
 
     def _redo_groups(self) -> tuple[RedoGroups, tuple[KeptRows, ...]]:
         redo = self.keeping.redo
@@ -391,10 +384,6 @@ def _build(
     spec: ViewSpec, tables: Mapping[str, DataFrame], columns: Sequence[str], frames: Mapping[str, DataFrame]
 ) -> DataFrame:
     return spec.build({**tables, **frames}).select(*map(column, columns))
-
-
-def _window_of(build: partial[DataFrame], number: int, frames: Mapping[str, DataFrame]) -> DataFrame:
-    return surgery.windows_of(build(frames))[number]
 
 
 def _of_one(change: Callable[[DataFrame], DataFrame], name: str, frames: Mapping[str, DataFrame]) -> DataFrame:

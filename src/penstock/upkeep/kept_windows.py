@@ -22,6 +22,8 @@ from penstock.views.catalog import Layers
 from penstock.views.tables import In, Ranges, StoredTable, table_name
 from penstock.views.values import one_array
 
+TIME_MAX = np.iinfo(np.int64).max
+
 PLACE = ("_partition", "_offset")
 """A piece goes by the place of its first record, which is in no other one."""
 COUNT, MESSAGE = "_count", "_rows"
@@ -81,6 +83,19 @@ class KeptWindows:
         """When each row was, in microseconds."""
         return times_of(rows, self.time)
 
+    def starts(self, rows: pa.Table, length_us: int) -> npt.NDArray[np.int64]:
+        """Start of each window of that length that a row falls into, within the range of timestamps."""
+        slides = np.unique(self._slides(rows))
+        slides = slides[(slides >= NO_TIME + length_us) & (slides <= TIME_MAX - length_us)]
+        back = np.arange(-(-length_us // self.slide_us)) * self.slide_us
+        return np.unique(slides[:, np.newaxis] - back)
+
+    def _slides(self, rows: pa.Table) -> npt.NDArray[np.int64]:
+        """When the slide of each row begins."""
+        times = self.times(rows).to_numpy()
+        since = np.mod(np.mod(times, self.slide_us) - self.offset_us, self.slide_us)
+        return np.where(times < NO_TIME + self.slide_us, NO_TIME, times - since)
+
     def change(self, layers: Layers, new: pa.Table, read: pa.Table | None = None) -> KeptChange:
         """Keeps `new` rows, which were `chosen`. Slides with too many of the pieces that were `read` are made one."""
         table, crowded = self.table(layers), _crowded(read) if read is not None else None
@@ -96,9 +111,7 @@ class KeptWindows:
         """When each slide begins, and its rows."""
         if not rows.num_rows:
             return
-        times = self.times(rows).to_numpy()
-        since = np.mod(np.mod(times, self.slide_us) - self.offset_us, self.slide_us)
-        slides = np.where(times < NO_TIME + self.slide_us, NO_TIME, times - since)
+        slides = self._slides(rows)
         order: npt.NDArray[np.int64] = np.argsort(slides, kind="stable")
         found, starts = np.unique(slides[order], return_index=True)
         rows = rows.take(pa.array(order))

@@ -9,27 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.plans.prepared import Prepared
 from penstock.upkeep.changes import GROUP, KEY, Changes, difference, is_among
 from penstock.upkeep.groups import Groups
-from penstock.upkeep.inputs import Inputs, TopicInput, ViewInput
-from penstock.upkeep.kept_rows import NO_TIME, TIME, KeptChange, KeptRows, joined_ranges, times_of
-from penstock.upkeep.kept_windows import KeptWindows
+from penstock.upkeep.inputs import TopicInput, ViewInput
+from penstock.upkeep.kept_rows import NO_TIME, TIME, KeptChange, KeptRows, joined_ranges
+from penstock.upkeep.kept_windows import TIME_MAX, KeptWindows
 from penstock.upkeep.step import Advance, Step, Work
 from penstock.upkeep.whole import Whole
 from penstock.views.store import Both, In, Ranges
 from penstock.views.values import one_array
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-TIME_MAX = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -37,58 +32,53 @@ class RedoWindows:
     """Keeps a view by its windows: a window that got an event is computed again."""
 
     whole: Whole
-    windows: tuple[Prepared, ...]
-    """The windows that rows fall into, one for each aggregation of the plan."""
     kept: Mapping[str, KeptWindows]
+    """For each input: all of them are topics."""
+    length_us: int
+    """Of the windows."""
 
     def advance(self, step: Step) -> Advance:
         """See `Keeper`."""
         if step.is_big:
             return (yield from self.whole.advance(step))
-        shape, inputs = self.whole.shape, self.whole.inputs
-        found = yield [each.ask(_new_frames(inputs, step)) for each in self.windows]
-        touched = _distinct([one_array(table.column("window")) for table in found])
-        if len(touched) == 0:
-            self._keep(step)
-            return Changes.none(shape.table(step.layers).schema)
-        ranges = _ranges_of(touched)
-        topics = {name: each for name, each in inputs.items() if isinstance(each, TopicInput)}
-        pieces = {name: self._pieces(step, name, ranges) for name in topics}
-        frames = {name: each.frame(step, self._rows(step, name, pieces[name], ranges)) for name, each in topics.items()}
+        table = self.whole.shape.table(step.layers)
+        topics = {name: each for name, each in self.whole.inputs.items() if isinstance(each, TopicInput)}
+        news = {name: self.kept[name].chosen(each.new_rows(step)) for name, each in topics.items()}
+        starts = np.unique(np.concatenate([self.kept[name].starts(new, self.length_us) for name, new in news.items()]))
+        if len(starts) == 0:
+            self._keep(step, news, {})
+            return Changes.none(table.schema)
+        ranges = joined_ranges([(start, start + self.length_us) for start in starts.tolist()])
+        pieces = {
+            name: step.stored(kept.table(step.layers), kept.pieces_in(ranges)) for name, kept in self.kept.items()
+        }
+        frames = {n: each.frame(step, self._rows(n, pieces[n], news[n], ranges)) for n, each in topics.items()}
         [result] = yield [self.whole.prepared.ask(frames)]
-        groups = self._groups(touched)
+        groups = self._groups(starts)
         new = self.whole.rows(result)
         new = new.filter(is_among(one_array(new.column(GROUP)), groups))
-        old = step.stored(shape.table(step.layers), In(GROUP, groups))
-        self._keep(step, pieces)
+        old = step.stored(table, In(GROUP, groups))
+        self._keep(step, news, pieces)
         return difference(old, new)
 
-    def _groups(self, touched: pa.StructArray) -> pa.Array:
-        """The touched windows as the view's rows carry them: whole, or by their start."""
+    def _groups(self, starts: npt.NDArray[np.int64]) -> pa.Array:
+        """The windows as the view's rows carry them: whole, or by their start."""
         assert self.whole.groups is not None
-        own = self.whole.groups
-        is_whole = pa.types.is_struct(own.kinds[0])
-        return own.of(pa.table({own.columns[0]: touched if is_whole else touched.field("start")}))
+        [name], [kind] = self.whole.groups.columns, self.whole.groups.kinds
+        if pa.types.is_struct(kind):
+            pairs = zip((starts, starts + self.length_us), kind, strict=True)
+            sides = [pa.array(each).cast(side.type) for each, side in pairs]
+            return self.whole.groups.of(pa.table({name: pa.StructArray.from_arrays(sides, fields=list(kind))}))
+        return self.whole.groups.of(pa.table({name: pa.array(starts).cast(kind)}))
 
-    def _pieces(self, step: Step, name: str, ranges: list[tuple[int, int]]) -> pa.Table:
-        """What is kept of one topic in the touched windows."""
-        kept = self.kept[name]
-        return step.stored(kept.table(step.layers), kept.pieces_in(ranges))
-
-    def _rows(self, step: Step, name: str, pieces: pa.Table, ranges: list[tuple[int, int]]) -> pa.Table:
+    def _rows(self, name: str, pieces: pa.Table, new: pa.Table, ranges: list[tuple[int, int]]) -> pa.Table:
         """All rows of one topic in the touched windows: those kept, and those of the slice."""
         kept = self.kept[name]
-        rows = pa.concat_tables([kept.rows(pieces), self._new(step, name)])
+        rows = pa.concat_tables([kept.rows(pieces), new])
         return rows.filter(_inside(kept.times(rows), ranges))
 
-    def _new(self, step: Step, name: str) -> pa.Table:
-        each = self.whole.inputs[name]
-        assert isinstance(each, TopicInput)
-        return self.kept[name].chosen(each.new_rows(step))
-
-    def _keep(self, step: Step, pieces: Mapping[str, pa.Table] | None = None) -> None:
-        for name, kept in self.kept.items():
-            step.kept.append(kept.change(step.layers, self._new(step, name), (pieces or {}).get(name)))
+    def _keep(self, step: Step, news: Mapping[str, pa.Table], pieces: Mapping[str, pa.Table]) -> None:
+        step.kept += [self.kept[name].change(step.layers, new, pieces.get(name)) for name, new in news.items()]
 
     def keep(self, step: Step, name: str, rows: pa.Table) -> Work[KeptChange]:
         """What has to be added to the kept rows of an input for these records."""
@@ -126,12 +116,15 @@ class RedoGroups:
         if shape.has_group and self.horizon is None:
             [result] = yield [after_frame]
             old = step.stored(table, In(GROUP, touched))
+            new = self.whole.rows(result)
+            # A union with a static table returns rows of other groups too.
+            new = new.filter(is_among(one_array(new.column(GROUP)), touched))
         else:
             before_frame = self.whole.prepared.ask({n: e.frame(step, old_rows[n]) for n, e in inputs.items()})
             result, gone = yield [after_frame, before_frame]
-            old = self.whole.rows(gone)
-        step.kept += [new.change for new in news.values()]
-        changes = difference(old, self.whole.rows(result))
+            old, new = self.whole.rows(gone), self.whole.rows(result)
+        step.kept += [each.change for each in news.values()]
+        changes = difference(old, new)
         self._check_free(step, changes)
         if shape.has_group and self.horizon is None:
             return changes
@@ -217,22 +210,6 @@ class _News:
         if len(self.gone):
             rows = rows.filter(pc.invert(is_among(one_array(rows.column(KEY)), self.gone)))
         return pa.concat_tables([rows, self.added])
-
-
-def _new_frames(inputs: Inputs, step: Step) -> dict[str, DataFrame]:
-    return {name: each.new(step) for name, each in inputs.items() if isinstance(each, TopicInput)}
-
-
-def _distinct(windows: list[pa.StructArray]) -> pa.StructArray:
-    """Each window once."""
-    every = pa.concat_arrays(windows)
-    sides = pa.table({name: every.field(name) for name in ("start", "end")}).group_by(["start", "end"]).aggregate([])
-    return pa.StructArray.from_arrays([one_array(sides.column(name)) for name in ("start", "end")], ["start", "end"])
-
-
-def _ranges_of(windows: pa.StructArray) -> list[tuple[int, int]]:
-    starts, stops = (times_of(pa.table({"t": windows.field(name)}), "t") for name in ("start", "end"))
-    return joined_ranges(list(zip(starts.to_pylist(), stops.to_pylist(), strict=True)))
 
 
 def _inside(times: pa.Array, ranges: list[tuple[int, int]]) -> pa.Array:

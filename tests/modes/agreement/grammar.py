@@ -26,17 +26,26 @@ class Test:
     """A condition on one column; NULL where the column is, unless it asks for that."""
 
     column: str
-    operator: Literal[">", "=", "<=>", "IS NULL", "IS NOT NULL"]
+    operator: Literal[">", "=", "<=>", "IS NULL", "IS NOT NULL", "BETWEEN", "LIKE A"]
+    """`LIKE A`: is an a, whether small or large."""
     value: int = 0
 
     @property
     def sql(self) -> str:
+        if self.operator == "BETWEEN":
+            return f"{self.column} BETWEEN {self.value} AND {self.value + 2}"
+        if self.operator == "LIKE A":
+            return f"collate({self.column}, 'UTF8_LCASE') = 'A'"
         return f"{self.column} {self.operator}" + (f" {self.value}" if "NULL" not in self.operator else "")
 
     def holds(self, row: Row) -> bool:
         found = row[self.column]
         if "NULL" in self.operator:
             return (found is None) == (self.operator == "IS NULL")
+        if self.operator == "LIKE A":
+            return found in ("a", "A")
+        if self.operator == "BETWEEN":
+            return found is not None and self.value <= found <= self.value + 2
         return found is not None and (found > self.value if self.operator == ">" else found == self.value)
 
 
@@ -176,6 +185,8 @@ class Groups:
     types: tuple[Type, ...]
     """Of the aggregates."""
     having: tuple[Literal["<", ">"], int] | None = None
+    fixed: tuple[Row, ...] = ()
+    """Rows that stand in the view itself, beside those of its sources."""
 
     @property
     def made(self) -> dict[str, Aggregate]:
@@ -202,7 +213,8 @@ class Groups:
         numbers = [str(number + 1) for number in range(len(keys))]
         grouped = f" GROUP BY {', '.join(numbers)}" if numbers else ""
         having = f" HAVING count(*) {self.having[0]} {self.having[1]}" if self.having else ""
-        return f"SELECT {', '.join(wanted)} FROM {_union(self.sources, self.used)}{_where(self.test)}{grouped}{having}"
+        united = _union(self.sources, self.used, self.fixed)
+        return f"SELECT {', '.join(wanted)} FROM {united}{_where(self.test)}{grouped}{having}"
 
     def groups(self, rows: Iterable[Row]) -> list[tuple[Row, list[Row]]]:
         """Each group's key columns, and its rows. An aggregation by nothing has one group, also of no rows."""
@@ -224,7 +236,10 @@ class Groups:
 
 @dataclass(frozen=True)
 class Joined:
-    """How many rows each value has on the left, and their sum on the right, if there is one."""
+    """How many rows each value has on the left, and their sum on the right, if there is one.
+
+    Or only how many, of those values that are on the right, or are not.
+    """
 
     name: str
     sources: tuple[str, ...]
@@ -232,6 +247,7 @@ class Joined:
     right: str
     summed: str
     type: Type
+    asked: Literal["EXISTS", "NOT EXISTS", "IN"] | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -244,6 +260,17 @@ class Joined:
     @property
     def sql(self) -> str:
         left, right = self.sources
+        if self.asked is not None:
+            inner = (
+                f"(SELECT {self.right} FROM {right}"
+                + ("" if self.asked == "IN" else f" WHERE {self.right} = l.x")
+                + ")"
+            )
+            return (
+                f"SELECT x AS {self.name}_k, count(*) AS {self.name}_c, CAST(NULL AS bigint) AS {self.name}_s "
+                f"FROM (SELECT {self.left} AS x FROM {left}) l "
+                f"WHERE {'x IN' if self.asked == 'IN' else self.asked} {inner} GROUP BY x"
+            )
         return (
             f"SELECT l.x AS {self.name}_k, l.c AS {self.name}_c, r.s AS {self.name}_s "
             f"FROM (SELECT {self.left} AS x, count(*) AS c FROM {left} GROUP BY 1) l "
@@ -269,7 +296,7 @@ def evaluate(view: View, inputs: Mapping[str, list[Row]]) -> list[Row]:
                         latest[key] = (place, made)
         return [row for _, row in latest.values()]
     if isinstance(view, Groups):
-        groups = view.groups(row for source in view.sources for row in inputs[source])
+        groups = view.groups([*(row for source in view.sources for row in inputs[source]), *view.fixed])
         return [
             {**key, **{name: each.of(rows) for name, each in view.made.items()}}
             for key, rows in groups
@@ -280,14 +307,28 @@ def evaluate(view: View, inputs: Mapping[str, list[Row]]) -> list[Row]:
     for value in {row[view.left] for row in left}:
         matching = [row for row in right if row[view.right] is not None and row[view.right] == value]
         count = sum(row[view.left] == value for row in left)
-        summed = Aggregate("sum", view.summed).of(matching)
+        if view.asked is not None and bool(matching) == (view.asked == "NOT EXISTS"):
+            continue
+        summed = Aggregate("sum", view.summed).of(matching) if view.asked is None else None
         found.append({f"{view.name}_k": value, f"{view.name}_c": count, f"{view.name}_s": summed})
     return found
 
 
-def _union(sources: tuple[str, ...], columns: set[str]) -> str:
+def _union(sources: tuple[str, ...], columns: set[str], fixed: tuple[Row, ...] = ()) -> str:
     names = ", ".join(sorted(columns) or ["1 AS nothing"])
-    return "(" + " UNION ALL ".join(f"SELECT {names} FROM {source}" for source in sources) + ")"
+    sides = [f"SELECT {names} FROM {source}" for source in sources]
+    for row in fixed:
+        values = [f"{_literal(row[name])} AS {name}" for name in sorted(columns)]
+        sides.append(f"SELECT {', '.join(values or ['1 AS nothing'])}")
+    return "(" + " UNION ALL ".join(sides) + ")"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"named_struct({', '.join(f'{name!r}, {_literal(each)}' for name, each in value.items())})"
+    if isinstance(value, datetime):
+        return f"TIMESTAMP '{value:%Y-%m-%d %H:%M:%S}+00:00'"
+    return f"CAST({value} AS bigint)" if isinstance(value, int) else repr(value)
 
 
 def _where(test: Test | None) -> str:

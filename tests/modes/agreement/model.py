@@ -71,7 +71,11 @@ def ways(view: View) -> list[How]:
     if isinstance(view, Rows):
         return ["fold"] if over_topics else ["fold", "whole", *(["group"] if view.key else [])]  # type: ignore[list-item]
     found: list[How] = ["whole"]
-    if view.having is None and all(each.merges if over_topics else each.undoes for each in view.aggregates):
+    if (
+        view.having is None
+        and not view.fixed
+        and all(each.merges if over_topics else each.undoes for each in view.aggregates)
+    ):
         found.append("fold")
     if view.window is not None and over_topics:
         found.append("window")
@@ -208,14 +212,10 @@ class _Compiler:
         assert isinstance(view, Groups)
         shape = self._shape(has_group=True)
         own = KeptGroups((f"{view.name}_w",), (TYPES["window"],))
-        schema = schema_of({"window": "window"})
-        touched: Any = Question(
-            lambda tables: pa.Table.from_pylist(
-                [{"window": key[f"{view.name}_w"]} for key, _ in view.groups(_all_rows(tables))], schema=schema
-            )
-        )
+        assert view.window is not None
         kept = {name: self._kept_windows(name, each) for name, each in inputs.items()}
-        return shape, RedoWindows(Whole(shape, self._question(), inputs, own), (touched,), kept), tuple(kept.values())
+        whole = Whole(shape, self._question(), inputs, own)
+        return shape, RedoWindows(whole, kept, view.window.length * 60_000_000), tuple(kept.values())
 
     def _group(self, inputs: Mapping[str, Input]) -> tuple[Shape, Keeper, tuple[KeptRows, ...]]:
         view = self.view
@@ -289,10 +289,6 @@ def _counted(view: Groups, sums: Sequence[str], inputs: Mapping[str, list[Row]])
 
 def _all(view: View, inputs: Mapping[str, list[Row]]) -> Iterator[Row]:
     return (row for source in view.sources for row in inputs[source])
-
-
-def _all_rows(tables: Mapping[str, pa.Table]) -> Iterator[Row]:
-    return (row for table in tables.values() for row in table.to_pylist())
 
 
 def schema_of(columns: Columns) -> pa.Schema:

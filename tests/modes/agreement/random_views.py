@@ -83,7 +83,7 @@ def _records(draw: st.DrawFn, count_max: int) -> tuple[tuple[str, Row, int], ...
         st.fixed_dictionaries(
             {
                 "time": times,
-                "k": st.sampled_from(["a", "b", "", None]),
+                "k": st.sampled_from(["a", "b", "", "A", None]),
                 "g": st.sampled_from([0, 1, None]),
                 "n": st.sampled_from([1, -2, 5, None]),
             }
@@ -154,7 +154,15 @@ def _groups(draw: st.DrawFn, name: str, sources: tuple[str, ...], test: Test | N
     types: Any = tuple(columns[a.column] if a.column and a.function in ("min", "max") else "int" for a in aggregates)
     having: Any = draw(st.one_of(st.none(), st.none(), st.tuples(st.sampled_from(["<", ">"]), st.integers(1, 3))))
     kept: Columns = {column: kind for column, kind in columns.items() if column in by}
-    return Groups(name, sources, test, kept, window, aggregates, types, having)
+    fixed = tuple(_fixed(columns, number) for number in range(draw(st.sampled_from([0, 0, 0, 3]))))
+    return Groups(name, sources, test, kept, window, aggregates, types, having, fixed)
+
+
+def _fixed(columns: Columns, number: int) -> Row:
+    """A row that stands in a view: of groups and windows that records may fall into, or may not."""
+    time = START + number * timedelta(minutes=17)
+    values = {"int": number, "text": "az"[number % 2], "time": time, "window": {"start": time, "end": time}}
+    return {name: values[kind] for name, kind in columns.items()}
 
 
 @st.composite
@@ -165,7 +173,8 @@ def _joined(draw: st.DrawFn, name: str, known: dict[str, tuple[Columns, tuple[st
     if not (ours and theirs and sums):
         return None
     our, their, summed = (draw(st.sampled_from(each)) for each in (ours, theirs, sums))
-    return Joined(name, (left, right), our, their, summed, kind)
+    asked: Any = draw(st.sampled_from([None, None, "EXISTS", "NOT EXISTS", "IN"]))
+    return Joined(name, (left, right), our, their, summed, kind, asked)
 
 
 @st.composite
@@ -173,7 +182,12 @@ def _test(draw: st.DrawFn, columns: Columns) -> Test | None:
     numbers = _of(columns, "int")
     is_number: bool = draw(st.booleans())
     if numbers and is_number:
-        return Test(draw(st.sampled_from(numbers)), draw(st.sampled_from([">", "=", "<=>"])), draw(st.integers(-1, 3)))
+        operator: Any = draw(st.sampled_from([">", "=", "<=>", "BETWEEN"]))
+        return Test(draw(st.sampled_from(numbers)), operator, draw(st.integers(-1, 3)))
+    texts = _of(columns, "text")
+    is_text: bool = draw(st.booleans())
+    if texts and is_text:
+        return Test(draw(st.sampled_from(texts)), "LIKE A")
     return Test(draw(st.sampled_from([*columns])), draw(st.sampled_from(["IS NULL", "IS NOT NULL"])))
 
 
