@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import DoubleType, IntegerType
 
+from penstock import agg
 from penstock.plans.row_wise import ROW_WISE
 from penstock.plans.whitelist import AGGREGATES, INSTEAD
 from tests.plans.views import analysed
@@ -26,6 +27,10 @@ PER_MINUTE = ("window", "url")
 
 def per_minute(*columns: str) -> Callable[[DataFrame], DataFrame]:
     return lambda access: access.groupBy(sf.window("time", "1 minute"), "url").agg(*map(sf.expr, columns))
+
+
+def first_three(access: DataFrame) -> DataFrame:
+    return access.orderBy("_arrived", "_partition", "_offset").limit(3)
 
 
 def by_url(*columns: str) -> Callable[[DataFrame], DataFrame]:
@@ -55,6 +60,12 @@ ROWS: dict[str, Any] = {
     "udf": lambda access: access.select(one_row("status").alias("n")),
     "sql": "SELECT ip, a.url FROM (SELECT * FROM access WHERE status = 500) a",
     "with": "WITH bad AS (SELECT * FROM access WHERE status = 500) SELECT ip, url FROM bad",
+    "between": lambda access: access.filter(sf.col("status").between(200, 299)),
+    "between and nullif in sql": "SELECT ip, nullif(status, 200) AS n FROM access WHERE status BETWEEN 200 AND 299",
+    "collate": lambda access: access.filter(sf.collate("url", "UTF8_LCASE") == "/a").select("ip"),
+    "window_time": lambda access: access.withColumn("w", sf.window("time", "1 hour")).select(
+        sf.window_time("w").alias("t")
+    ),
     "inner join": lambda orders, customers: orders.join(customers, orders.customer == customers.id).select("name"),
     "cross join": lambda orders, customers: orders.crossJoin(customers).select("name", "amount"),
     "left join": lambda orders, customers: orders.join(customers.select("id"), "id", "left").select("id"),
@@ -162,6 +173,14 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "left join of a table": (
         lambda customers, orders: customers.join(orders, "id", "left").select("id", "amount").filter("id > 0"),
         ["id"], "LeftOuter join with the changing input on the right"),
+    "union with a table": (
+        "SELECT id, count(*) AS n FROM (SELECT id FROM orders UNION ALL SELECT id FROM customers) GROUP BY id", ["id"],
+        "UNION with the static table 'customers'"),
+    "union with literals": (
+        "SELECT url, count(*) AS n FROM (SELECT url FROM access UNION ALL VALUES ('/')) GROUP BY url", ["url"],
+        "UNION with rows that the view's function writes down"),
+    "row-wise union": (
+        lambda orders, customers: orders.select("id").union(customers.select("id")), ["id"], "UNION with the static"),
     "pivot": (
         lambda access: access.groupBy("url").pivot("status", [200, 500]).agg(sf.sum("bytes")), ["url"], "is computed from"),
     "applyInPandas": (
@@ -179,8 +198,8 @@ def test_what_does_not_merge_is_not_folded(spark: SparkSession, name: str) -> No
 
 
 NO_GROUPS: dict[str, tuple[Any, Any, str]] = {
-    "limit": (lambda access: access.limit(3), ["ip"], "limit picks rows"),
-    "limit below": (lambda access: by_url("avg(bytes) AS n")(access.limit(3)), ["url"], "limit picks rows"),
+    "limit": (first_three, ["ip"], "limit picks rows"),
+    "limit below": (lambda access: by_url("avg(bytes) AS n")(first_three(access)), ["url"], "limit picks rows"),
     "pandas udf that looks at its batch": (
         lambda access: access.select("ip", batch("seconds").alias("d")), ["ip"], "batch() is a pandas or Arrow UDF"),
     "pandas udf below": (
@@ -232,7 +251,38 @@ def test_advice_names_what_merges(spark: SparkSession) -> None:
         found = analysed(spark, f"SELECT url, {aggregate} AS n FROM access GROUP BY url", ["url"])
         assert found.keeping is not None
         assert found.keeping.how == "redo"
-        assert f"write agg.{instead}(" in str(found.keeping.advice), aggregate
+        assert f"write the view as a function with agg.{instead}(" in str(found.keeping.advice), aggregate
+
+
+def test_advice_is_given_only_if_the_view_is_folded_once_it_is_taken(spark: SparkSession) -> None:
+    both = analysed(spark, by_url("avg(seconds) AS a", "count(DISTINCT ip) AS b", "count(*) AS c"), ["url"])
+    assert both.keeping is not None
+    assert both.keeping.advice == "write agg.mean('seconds') and agg.distinct('ip') and the view is folded"
+    taken = analysed(
+        spark,
+        lambda access: access.groupBy("url").agg(
+            agg.mean("seconds").alias("a"), agg.distinct("ip").alias("b"), sf.count("*").alias("c")
+        ),
+        ["url"],
+    )
+    assert taken.keeping is not None
+    assert taken.keeping.how == "fold"
+    for columns in (
+        ("avg(seconds) AS a", "max_by(ip, time) AS b"),
+        ("avg(seconds) FILTER (WHERE status = 200) AS a",),
+        ("avg(DISTINCT seconds) AS a",),
+        ("count(DISTINCT ip, status) AS a",),
+        ("avg(ip) AS a",),
+        ("round(avg(seconds)) AS a",),
+        ("avg(seconds + 1) AS a",),
+    ):
+        other = analysed(spark, by_url(*columns), ["url"])
+        assert other.keeping is not None, other.problems
+        assert other.keeping.how == "redo"
+        assert other.keeping.advice is None, columns
+    over_view = analysed(spark, "SELECT owner, avg(balance) AS n FROM balances GROUP BY owner", ["owner"])
+    assert over_view.keeping is not None
+    assert over_view.keeping.advice is None
 
 
 def test_no_clock_and_no_chance_is_on_the_list(spark: SparkSession) -> None:

@@ -41,6 +41,9 @@ BY_WINDOW: dict[str, tuple[Any, Any, dict[str, str], tuple[int, int, int]]] = {
     "grouped by its start": (
         "SELECT w.start AS since, avg(bytes) AS n FROM (SELECT *, window(time, '1 day') AS w FROM access) GROUP BY w.start",
         ["since"], {"access": "time"}, (86400, 86400, 0)),
+    "a union with a table": (
+        "SELECT window(time, '1 hour') AS window, avg(n) AS n FROM (SELECT time, bytes AS n FROM access UNION ALL "
+        "SELECT TIMESTAMP '2026-01-01 12:00:00', id FROM customers) GROUP BY 1", ["window"], {"access": "time"}, (3600, 3600, 0)),
     "distinct rows of a window": (
         "SELECT DISTINCT window, ip FROM (SELECT window(time, '1 hour') AS window, ip FROM access)", ["window", "ip"],
         {"access": "time"}, (3600, 3600, 0)),
@@ -84,12 +87,28 @@ BY_GROUP: dict[str, tuple[Any, Any, dict[str, tuple[str, ...]], Any]] = {
                    {"orders": ("id",), "payments": ("order_id",)}, ("id",)),
     "in": ("SELECT id FROM orders WHERE id IN (SELECT order_id FROM payments)", ["id"],
            {"orders": ("id",), "payments": ("order_id",)}, ("id",)),
+    "in, or something else": (
+        "SELECT id FROM orders WHERE amount > 3 AND (amount > 9 OR id IN (SELECT order_id FROM payments))", ["id"],
+        {"orders": ("id",), "payments": ("order_id",)}, ("id",)),
     "a scalar subquery": ("SELECT id, (SELECT sum(p.amount) FROM payments p WHERE p.order_id = o.id) AS paid FROM orders o",
                           ["id"], {"orders": ("id",), "payments": ("order_id",)}, ("id",)),
     "lateral": ("SELECT o.id, t.paid FROM orders o, LATERAL (SELECT sum(p.amount) AS paid FROM payments p "
                 "WHERE p.order_id = o.id) t", ["id"], {"orders": ("id",), "payments": ("order_id",)}, ("id",)),
     "a union": ("SELECT id, avg(amount) AS n FROM (SELECT id, amount FROM orders UNION ALL SELECT order_id, amount "
                 "FROM payments) GROUP BY id", ["id"], {"orders": ("id",), "payments": ("order_id",)}, ("id",)),
+    "a union with a table": (
+        "SELECT id, avg(amount) AS n FROM (SELECT id, amount FROM orders UNION ALL SELECT id, 0 FROM customers) GROUP BY id",
+        ["id"], {"orders": ("id",)}, ("id",)),
+    "a union with literals": (
+        "SELECT url, count(*) AS n FROM (SELECT '/' AS url UNION ALL SELECT url FROM access) GROUP BY url", ["url"],
+        {"access": ("url",)}, ("url",)),
+    "a view filled with zeros": (
+        "SELECT url, sum(n) AS n FROM (SELECT url, hits AS n FROM hits UNION ALL SELECT name, 0 FROM customers) GROUP BY url",
+        ["url"], {"hits": ("url",)}, ("url",)),
+    "a subquery over a union that is pinned on all sides": (
+        "SELECT id FROM orders o WHERE EXISTS (SELECT p.order_id FROM payments p WHERE p.order_id = o.id UNION ALL "
+        "SELECT a.bytes FROM access a WHERE a.bytes = o.id)", ["id"],
+        {"orders": ("id",), "payments": ("order_id",), "access": ("bytes",)}, ("id",)),
     "except": ("SELECT id FROM orders EXCEPT SELECT order_id FROM payments", ["id"],
                {"orders": ("id",), "payments": ("order_id",)}, ("id",)),
     "with": ("WITH spent AS (SELECT customer, avg(amount) AS n FROM orders GROUP BY customer) SELECT a.customer, a.n "
@@ -123,6 +142,24 @@ def test_groups_that_never_meet_are_found(spark: SparkSession, name: str) -> Non
     assert found.keeping.redo.output == output
 
 
+NULL_COUNTS = {
+    "not in": "SELECT id FROM orders WHERE id NOT IN (SELECT order_id FROM payments)",
+    "de morgan": "SELECT id FROM orders WHERE NOT (id IN (SELECT order_id FROM payments) AND amount > 0)",
+    "compared": "SELECT id FROM orders WHERE (id IN (SELECT order_id FROM payments)) <=> false",
+    "in an or below not": "SELECT id FROM orders WHERE amount > 0 AND NOT (amount < 9 OR id IN (SELECT order_id FROM payments))",
+    "is null": "SELECT id FROM orders WHERE (id IN (SELECT order_id FROM payments)) IS NULL",
+}
+
+
+@pytest.mark.parametrize("name", NULL_COUNTS)
+def test_in_is_refused_where_null_is_not_the_same_as_false(spark: SparkSession, name: str) -> None:
+    found = analysed(spark, NULL_COUNTS[name], ["id"])
+    assert found.keeping is None, found.keeping
+    assert [("one NULL in the subquery" in each.message, "NOT EXISTS" in each.hint) for each in found.problems] == [
+        (True, True)
+    ]
+
+
 MEETING: dict[str, tuple[Any, Any, str]] = {
     "a join by a range": ("SELECT o.id, p.amount FROM orders o JOIN payments p ON p.paid > o.time", ["id"], "does not equate"),
     "a self join by two columns": ("SELECT a.id FROM orders a JOIN orders b ON a.id = b.customer", ["id"], "two different"),
@@ -139,9 +176,13 @@ MEETING: dict[str, tuple[Any, Any, str]] = {
         "GROUP BY p.order_id", ["order_id"], "it aggregates by order_id"),
     "a subquery over all": ("SELECT id, (SELECT max(amount) FROM payments) AS m FROM orders", ["id"], "does not equate"),
     "rollup": ("SELECT ip, url, avg(bytes) AS n FROM access GROUP BY ROLLUP (ip, url)", ["ip", "url"], "it aggregates by"),
-    "a union with a table": (
-        "SELECT id, avg(amount) AS n FROM (SELECT id, amount FROM orders UNION ALL SELECT id, 0 FROM customers) GROUP BY id",
-        ["id"], "no group owns"),
+    "a subquery in a table that is joined": (
+        "SELECT o.id, avg(o.amount) AS n FROM orders o JOIN (SELECT * FROM customers c WHERE EXISTS "
+        "(SELECT 1 FROM payments p WHERE p.payer = c.id)) c ON o.customer = c.id GROUP BY o.id", ["id"], "beside rows that do not"),
+    "a subquery over a union of which one side is pinned": (
+        "SELECT id FROM orders o WHERE EXISTS (SELECT order_id FROM payments p UNION ALL "
+        "SELECT id FROM access_ids a WHERE a.id = o.id)".replace("access_ids", "(SELECT bytes AS id FROM access)"), ["id"],
+        "a subquery does not equate"),
     "a table that keeps its rows": (
         "SELECT c.id, avg(o.amount) AS n FROM customers c LEFT JOIN orders o ON o.customer = c.id GROUP BY c.id", ["id"],
         "rows of the static side"),
@@ -169,6 +210,6 @@ def test_within_declares_groups(spark: SparkSession) -> None:
 
 
 def test_a_view_over_views_may_be_whole(spark: SparkSession) -> None:
-    top = analysed(spark, lambda hits: hits.orderBy(sf.desc("hits")).limit(5), ["window", "url"])
+    top = analysed(spark, lambda hits: hits.orderBy(sf.desc("hits"), "window", "url").limit(5), ["window", "url"])
     assert top.keeping is not None
     assert (top.keeping.how, top.keeping.redo, top.keeping.fold) == ("whole", None, None)

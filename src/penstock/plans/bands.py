@@ -109,6 +109,13 @@ def pinned(band: Band, node: Node) -> Band:
     return band
 
 
+def asked_in(condition: Expression) -> list[Expression]:
+    """The parts of a condition in which NULL has the effect of false: only AND and OR are above them."""
+    if condition.kind in ("And", "Or"):
+        return [part for child in condition.children for part in asked_in(child)]
+    return [condition]
+
+
 def equated(condition: Sequence[Expression]) -> list[tuple[Expression, Expression]]:
     """The pairs that a condition holds to be equal."""
     return [
@@ -136,6 +143,13 @@ def joined(left: list[Band], right: list[Band], one: Expression, other: Expressi
             if (one.id is not None and is_value) or are_starts:
                 found.append(_combined(band, mate, kind))
     return found
+
+
+def beside(bands: Sequence[Band], number: int) -> Band:
+    """The band of a union whose sides have these in one place; pinned only if all sides are, to the same attribute."""
+    leaves = {leaf: source for band in bands for leaf, source in band.leaves.items()}
+    pins = {band.pinned for band in bands}
+    return Band(leaves, frozenset([number]), pinned=pins.pop() if len(pins) == 1 else None)
 
 
 def is_start(expression: Expression, band: Band) -> bool:

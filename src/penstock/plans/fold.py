@@ -67,6 +67,8 @@ def _row_wise(plan: Node, inputs: Mapping[str, Input]) -> Iterator[Refusal]:
             yield Refusal("it aggregates below something else than the view's own aggregation")
         elif node.kind == "Join":
             yield from _join(node, inputs)
+        elif node.kind == "Union":
+            yield from _union(node, inputs)
         elif node.kind == "Expand":
             yield from _expand(node)
         elif node.kind not in PASSING:
@@ -82,6 +84,20 @@ def _join(node: Node, inputs: Mapping[str, Input]) -> Iterator[Refusal]:
         yield Refusal("it joins two inputs that both change, so a new row may meet an old one")
     elif changing and changing[0] not in JOINS.get(kind, ()):
         yield Refusal(f"a {kind} join with the changing input on the {changing[0]} takes rows back when a match comes")
+
+
+def _union(node: Node, inputs: Mapping[str, Input]) -> Iterator[Refusal]:
+    """Static rows beside changing ones: every step would add them again. Static rows alone are a static table."""
+    is_changing = [changes(child, inputs) for child in node.children]
+    if any(is_changing) and not all(is_changing):
+        static = node.children[is_changing.index(False)]
+        tables = sorted(inputs_of(static))
+        rows = f"the static table {tables[0]!r}" if tables else "rows that the view's function writes down"
+        yield Refusal(
+            f"it is a UNION with {rows}, which every step would add again",
+            "leave the static rows to those who read the view, or to a second view over this one",
+            word="union",
+        )
 
 
 def _expand(node: Node) -> Iterator[Refusal]:
@@ -116,8 +132,6 @@ def _above(nodes: list[Node]) -> Iterator[Refusal]:
 def _grouping(aggregate: Node) -> Iterator[Refusal]:
     for each in aggregate.listed("groupingExpressions"):
         yield from row_wise_only(each)
-        if each.is_attribute and "collate" in str(each.fields.get("dataType")):
-            yield Refusal(f"{each.name} has a collation, so that keys which differ count as one")
 
 
 def _refused_node(node: Node) -> Refusal:

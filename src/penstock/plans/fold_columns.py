@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.plans.decision import Fold, FoldColumn
@@ -57,6 +58,7 @@ class Columns:
         if missing:
             return self._repeats(missing[0], grouped)
         found: list[FoldColumn] = []
+        refused: list[Refusal] = []
         for name, made in self._made.items():
             if name in self._spec.key:
                 if name in self._spec.merge:
@@ -64,9 +66,21 @@ class Columns:
                 continue
             rule = self._rule(name, made, grouped[name])
             if isinstance(rule, Refusal):
-                return rule
-            found.append(FoldColumn(name, rule, _argument_type(made)))
+                refused.append(rule)
+            else:
+                found.append(FoldColumn(name, rule, _argument_type(made)))
+        if refused:
+            return self._refusal(refused)
         return Fold("groups", tuple(found), self._undo)
+
+    def _refusal(self, refused: list[Refusal]) -> Refusal:
+        """The first of them, with advice only if taking it makes the view fold: all of them have a substitute."""
+        first = next((each for each in refused if each.is_wrong), refused[0])
+        if self._undo or first.advice or not all(each.instead for each in refused):
+            return first
+        written = " and ".join(dict.fromkeys(str(each.instead) for each in refused))
+        write = "write the view as a function with" if self._spec.sql is not None else "write"
+        return replace(first, advice=f"{write} {written} and the view is folded")
 
     def _source(self, number: int, renamed: Mapping[int | None, Expression]) -> Expression:
         """What an output is at the aggregation: follows renaming down, and keeps `window.start` around it."""
@@ -132,7 +146,7 @@ class Columns:
         if bare.kind != "AggregateExpression":
             inner = next((each for each in bare.walk() if each.kind == "AggregateExpression"), None)
             if inner is not None and inner.children[0].kind in INSTEAD:
-                return _not_merging(inner)
+                return replace(_not_merging(inner), instead=None)  # What is computed from a state does not merge.
             return Refusal(f"{in_words(bare)} is computed from aggregates", "compute it in a view over this one")
         function = bare.children[0]
         refusal = first_of(_argument(bare))
@@ -161,7 +175,8 @@ class Columns:
             is_distinct = bool(each.fields.get("isDistinct")) and rule not in ("min", "max", "every", "any")
             is_other = kind in AGGREGATES and kind not in FITS.get(rule, ())
             if is_distinct or kind in INSTEAD or (is_other and each is bare):
-                advice = _not_merging(each).advice
+                other = _not_merging(each)
+                advice = other.advice or (other.instead and f"write {other.instead}, without merge=")
                 return Refusal(f"merge={{{name!r}: {rule!r}}} does not fit {in_words(each)}", advice, is_wrong=True)
         if self._undo and rule not in UNDONE:
             return Refusal(f"merge={{{name!r}: {rule!r}}} cannot take a row back when a row of another view changes")
@@ -193,12 +208,27 @@ def _not_merging(aggregate: Expression) -> Refusal:
     words = in_words(aggregate)
     argument = repr(in_words(function.children[0])) if function.children else ""
     instead = INSTEAD.get(function.kind)
-    if aggregate.fields.get("isDistinct") and function.kind == "Count":
-        instead = "agg.distinct({0})"
-    advice = f"write {instead.format(argument)} and the view is folded" if instead else None
     if instead and not instead.startswith("agg."):
-        advice = f"write {instead.format(argument)}"
-    return Refusal(f"{words} does not merge", advice)
+        return Refusal(f"{words} does not merge", f"write {instead.format(argument)}")
+    return Refusal(f"{words} does not merge", instead=_in_agg(aggregate, instead))
+
+
+def _in_agg(aggregate: Expression, instead: str | None) -> str | None:
+    """The aggregate of penstock.agg that replaces this one; None where there is none."""
+    function = aggregate.children[0]
+    is_distinct = bool(aggregate.fields.get("isDistinct"))
+    if is_distinct:
+        instead = "agg.distinct({0})" if function.kind == "Count" else None
+    columns = function.children if is_distinct else function.children[:1]
+    if instead is None or len(columns) != 1 or len(aggregate.children) > 1:  # The second child is a FILTER.
+        return None
+    kind = _type_of(columns[0])
+    if kind is None or not (_is_atomic(kind) if "distinct" in instead else _is_number(kind)):
+        return None
+    share: object = "0.5"
+    if "{1}" in instead and len(function.children) > 1:
+        share = function.children[1].fields.get("value")
+    return instead.format(repr(columns[0].name), share) if share is not None else None
 
 
 def _state(expression: Expression) -> str | None:
@@ -210,13 +240,18 @@ def _state(expression: Expression) -> str | None:
 
 
 def _argument_type(made: Expression) -> DataType | None:
-    from pyspark.sql.types import StructType
-
     bare = unaliased(made)
     arguments = bare.children[0].children if bare.kind == "AggregateExpression" else ()
-    if len(arguments) != 1 or not arguments[0].is_attribute:
+    return _type_of(arguments[0]) if len(arguments) == 1 else None
+
+
+def _type_of(expression: Expression) -> DataType | None:
+    """The type of a plain column."""
+    from pyspark.sql.types import StructType
+
+    if not expression.is_attribute:
         return None
-    field = {"name": "x", "type": arguments[0].fields["dataType"], "nullable": True, "metadata": {}}
+    field = {"name": "x", "type": expression.fields["dataType"], "nullable": True, "metadata": {}}
     return StructType.fromJson({"type": "struct", "fields": [field]})[0].dataType
 
 

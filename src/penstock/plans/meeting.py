@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from penstock.plans.bands import (
     Band,
     Source,
+    asked_in,
+    beside,
     distinct,
     equated,
     fields_of,
@@ -61,7 +64,7 @@ class Meeting:
     is_restricted: bool = False
     """Some node compares rows with one another, so the bands mean something."""
     not_in: str | None = None
-    """A NOT IN over something that changes."""
+    """A NOT IN over something that changes, or an IN of which NULL is not the same as false."""
 
     def keeping(self, ids: Iterable[int], why: str) -> Meeting:
         """Only bands that are among the columns `ids`."""
@@ -76,9 +79,12 @@ class Meeting:
 
 def meeting_of(plan: Node, inputs: Mapping[str, Input]) -> Meeting:
     """The bands that a whole plan respects: each with the same column for all leaves of one input."""
-    found = _Walk(inputs).node(plan, ())
+    walk = _Walk(inputs)
+    found = walk.node(plan, ())
+    leaves = next(walk.numbers)
     bands = []
     for band in found.bands:
+        assert len(band.leaves) == leaves, (band, leaves)
         sources = {source.input: source for source in band.leaves.values()}
         if all(sources[source.input] == source for source in band.leaves.values()):
             bands.append(band)
@@ -214,27 +220,23 @@ class _Walk:
         return replace(both, bands=distinct(both.bands))
 
     def _side_by_side(self, node: Node) -> Meeting:
-        """UNION, EXCEPT, INTERSECT: a band must stand in the same place on all sides."""
+        """UNION, EXCEPT, INTERSECT: a band must stand in the same place on all sides that change.
+
+        A static row belongs to the group that its column in that place names. A redo computes the static rows of all
+        groups each time, and keeps those of the touched groups.
+        """
         sides = [self.node(child, ()) for child in node.children]
-        if not any(side.has_leaves for side in sides):
+        changing = [
+            (side, child.outputs()) for side, child in zip(sides, node.children, strict=True) if side.has_leaves
+        ]
+        if not changing:
             return Meeting([], has_leaves=False)
         why = next((side.why for side in sides if side.why), None)
         is_restricted = node.kind != "Union" or any(side.is_restricted for side in sides)
         found = Meeting([], True, why, is_restricted, next((side.not_in for side in sides if side.not_in), None))
-        if not all(side.has_leaves for side in sides):
-            return found.none("a union with rows that no group owns")
-        outputs = [child.outputs() for child in node.children]
-        for place, (number, _) in enumerate(outputs[0]):
-            bands = [Band({}, frozenset())]
-            for side, output in zip(sides, outputs, strict=True):
-                at = output[place][0]
-                bands = [
-                    replace(other, leaves={**band.leaves, **other.leaves}, visible=frozenset([number]))
-                    for band in bands
-                    for other in side.bands
-                    if at in other.visible
-                ]
-            found.bands += bands
+        for place, (number, _) in enumerate(node.outputs()):
+            there = ([band for band in side.bands if output[place][0] in band.visible] for side, output in changing)
+            found.bands += [beside(bands, number) for bands in product(*there)]
         found.bands = distinct(found.bands)
         return found if found.bands else found.none("the parts of a union share no column")
 
@@ -245,13 +247,17 @@ class _Walk:
                 if _sees_batches(each) and node.kind in ("Project", "Filter") and below.has_leaves:
                     below = below.none(f"{each.name}() is a pandas or Arrow UDF, which sees a batch of rows at once")
                 if each.plan is not None and changes(each.plan, self.inputs):
-                    below = self._subquery(expression, each, below)
+                    asked = asked_in(expression) if node.kind in ("Filter", "Join") else []
+                    below = self._subquery(expression, each, below, asked)
         return below
 
-    def _subquery(self, whole: Expression, query: Expression, below: Meeting) -> Meeting:
+    def _subquery(self, whole: Expression, query: Expression, below: Meeting, asked: Sequence[Expression]) -> Meeting:
+        """`asked`: the parts of a condition in which NULL has the effect of false."""
         inner = self.node(query.plan, ()) if query.plan is not None else Meeting([], has_leaves=False)
         if not below.has_leaves:
-            return below.none("a subquery over an input that changes, beside rows that do not")
+            # The static rows change with the subquery.
+            changing = replace(below, has_leaves=True)
+            return changing.none("a subquery over an input that changes, beside rows that do not")
         found = [
             replace(band, leaves={**band.leaves, **other.leaves})
             for band in below.bands
@@ -267,10 +273,11 @@ class _Walk:
                     for other in inner.bands
                     if value.id in band.visible and number in other.visible
                 ]
-            negated = next((each for each in whole.walk() if each.kind == "Not" and holder in each.children), None)
-            if negated is not None:
+            if holder not in asked:  # One NULL in the subquery turns false into NULL, which differs here.
                 words = ", ".join(in_words(value) for value in holder.children[:-1])
-                below = replace(below.none(f"{words} NOT IN (...) looks at all rows"), not_in=below.not_in or words)
+                negated = any(each.kind == "Not" and holder in each.walk() for each in whole.walk())
+                words = f"{words} NOT IN (...)" if negated else f"{words} IN (...) as a value"
+                below = replace(below.none(f"{words} looks at all rows"), not_in=below.not_in or words)
                 found = []
         kept = replace(below, bands=distinct(found), is_restricted=True, not_in=below.not_in or inner.not_in)
         return kept if found else kept.none("a subquery does not equate a column of its input with one outside")

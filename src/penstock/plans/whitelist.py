@@ -1,7 +1,7 @@
 """Fold is a whitelist: what may stand in a plan whose new rows alone are enough. Whatever is not listed is not folded.
 
-nodes          inputs, SubqueryAlias, View, Project, Filter, Generate, Union, Expand for sliding windows, and Join
-               where exactly one side changes (`JOINS`)
+nodes          inputs, SubqueryAlias, View, Project, Filter, Generate, Union of inputs that change, Expand for sliding
+               windows, and Join where exactly one side changes (`JOINS`)
 expressions    those that look at their own row only (`row_wise.py`), windows of time, plain Python UDFs
 aggregation    at most one, by the view's key; each other column is directly one of `AGGREGATES`, not DISTINCT, or a
                state of `penstock.agg`
@@ -65,18 +65,20 @@ INSTEAD = {
     "VariancePop": "agg.variance({0}, sample=False)",
     "HyperLogLogPlusPlus": "agg.distinct({0})",
     "HllSketchAgg": "agg.distinct({0})",
-    "ApproximatePercentile": "agg.quantiles({0}, [0.5])",
-    "Percentile": "agg.quantiles({0}, [0.5])",
-    "PercentileCont": "agg.quantiles({0}, [0.5])",
-    "PercentileDisc": "agg.quantiles({0}, [0.5])",
-    "Median": "agg.quantiles({0}, [0.5])",
+    "ApproximatePercentile": "agg.quantiles({0}, [{1}])",
+    "Percentile": "agg.quantiles({0}, [{1}])",
+    "PercentileCont": "agg.quantiles({0}, [{1}])",
+    "PercentileDisc": "agg.quantiles({0}, [{1}])",
+    "Median": "agg.quantiles({0}, [{1}])",
     "First": "min_by(...) by a column that orders the rows",
     "Last": "max_by(...) by a column that orders the rows",
     "AnyValue": "min({0})",
     **dict.fromkeys(["MaxBy", "MinBy", "Mode", "CollectList", "CollectSet", "ListAgg", "Skewness", "Kurtosis", "Corr"]),
     **dict.fromkeys(["CovSample", "CovPopulation", "HistogramNumeric", "Product", "PivotFirst", "ApproxTopK"]),
 }
-"""Aggregates that are known not to merge, and what merges instead, if anything. Those not named here are opaque."""
+"""Aggregates that are known not to merge, and what merges instead, if anything. Those not named here are opaque.
+
+{0} is the column, {1} the share of a quantile."""
 
 ROW_WISE_UDFS = {100, 101}
 """Python's eval types for functions that are called once for each row: batched, and batched over Arrow."""
@@ -112,6 +114,10 @@ class Refusal:
     advice: str | None = None
     is_wrong: bool = False
     """The definition contradicts itself: to keep the view another way would not help."""
+    instead: str | None = None
+    """What to write instead of the refused column so that it merges."""
+    word: str | None = None
+    """A word of the user's function that locates the line."""
 
 
 def first_of(refusals: Iterator[Refusal]) -> Refusal | None:

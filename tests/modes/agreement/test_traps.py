@@ -32,6 +32,12 @@ def test_every_view_is_kept_as_it_should_be(lab: Lab, expected: Rows) -> None:
     assert not [name for name, rows in expected.items() if not rows]
 
 
+def test_static_rows_of_a_union_over_a_view_are_there_once(expected: Rows) -> None:
+    counts = {k: count for k, count, *_ in expected["numbers"]}
+    assert dict(expected["filled"]) == {**counts, "z": 0}
+    assert {*expected["with_blue"]} == {(k, count) for k, count, *_ in expected["few"]} | {("b!", 0)}
+
+
 @pytest.mark.parametrize("max_rows", [None, 10, pytest.param(3, marks=pytest.mark.long)])
 def test_steps_of_any_size_give_the_rows_of_a_batch(lab: Lab, expected: Rows, max_rows: int | None) -> None:
     assert not differing(expected, lab.stream(max_rows))

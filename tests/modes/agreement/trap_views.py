@@ -39,6 +39,10 @@ KEPT = {
     "lagged": "whole", "by_count": "fold", "by_size": "fold", "biggest": "redo", "all_sizes": "fold", "people": "fold",
     "per_team": "fold", "oldest": "redo", "events_of_teams": "redo", "few": "fold", "most": "whole",
     "last_having": "redo",
+    # A union with rows that no input brings.
+    "with_names": "redo", "with_names_hidden": "redo", "with_an_hour": "redo", "filled": "redo", "with_blue": "whole",
+    # Two windows at once.
+    "two_windows": "redo", "two_clocks": "redo",
 }  # fmt: skip
 
 
@@ -55,6 +59,8 @@ def traps(folder: Path) -> Pipeline:
     _joined(app)
     _redone(app)
     _over_views(app)
+    _united(app)
+    _windowed_twice(app)
     return app
 
 
@@ -216,6 +222,61 @@ def _over_views(app: Pipeline) -> None:
         key=["id", "person"],
         within={"events": "g", "people": "id"},
         sql="SELECT events.id, people.id AS person, team FROM events LEFT JOIN people ON events.g = people.id",
+    )
+
+
+def _united(app: Pipeline) -> None:
+    app.view(
+        "with_names",
+        key="k",
+        sql="""
+        SELECT k, count(*) AS c, sum(n) AS n
+        FROM (SELECT k, n FROM events UNION ALL SELECT k, 100 FROM names UNION ALL VALUES ('literal', 7)) GROUP BY k""",
+    )
+    app.view(
+        "with_names_hidden",
+        key="id",
+        sql="""
+        SELECT min(id) AS id, count(*) AS c FROM (SELECT k, id FROM events UNION ALL
+            SELECT k, CASE k WHEN 'a' THEN -1 WHEN 'b' THEN -2 WHEN 'z' THEN -3 ELSE -4 END FROM names) GROUP BY k""",
+    )
+    app.view(
+        "with_an_hour",
+        key="since",
+        sql="""
+        SELECT w.start AS since, count(*) AS c, count(DISTINCT k) AS ks FROM (
+            SELECT window(time, '1 hour') AS w, k FROM (SELECT time, k FROM events UNION ALL
+                SELECT TIMESTAMP '2026-01-01 13:10:00', k FROM names)) GROUP BY w""",
+    )
+    app.view(
+        "filled",
+        key="k",
+        sql="SELECT k, sum(c) AS c FROM (SELECT k, c FROM numbers UNION ALL SELECT k, 0 FROM names) GROUP BY k",
+    )
+    app.view(
+        "with_blue",
+        key="k",
+        sql="SELECT k, c FROM few UNION ALL SELECT concat(k, '!'), 0 FROM names WHERE team = 'blue'",
+    )
+
+
+def _windowed_twice(app: Pipeline) -> None:
+    app.view(
+        "two_windows",
+        key="w",
+        sql="""
+        SELECT e.w, count(*) AS c, sum(m) AS m
+        FROM (SELECT *, window(time, '1 day') FROM (SELECT window(time, '1 hour') AS w, time FROM events)) e
+        JOIN (SELECT *, window(time, '1 day') FROM (SELECT window(time, '1 hour') AS w, time, n AS m FROM others)) o
+        ON e.w = o.w GROUP BY e.w""",
+    )
+    app.view(
+        "two_clocks",
+        key=["since", "came"],
+        sql="""
+        SELECT w.start AS since, a.start AS came, count(DISTINCT k) AS ks
+        FROM (SELECT *, window(_arrived, '10 minutes') AS a
+              FROM (SELECT window(time, '1 hour') AS w, _arrived, k FROM events)) GROUP BY w, a""",
     )
 
 
