@@ -28,6 +28,9 @@ Java = Any
 MARK = "__penstock_stand_in_"
 """Begins the qualifier of every attribute of a stand-in. Copies that Spark makes for a self join keep it."""
 
+_AGGREGATES = "org.apache.spark.sql.catalyst.expressions.aggregate."
+_SUBQUERIES = frozenset({"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"})
+
 _numbers = itertools.count()
 _known: WeakKeyDictionary[SparkSession, Catalyst] = WeakKeyDictionary()
 
@@ -141,6 +144,28 @@ class Catalyst:
         if not any(simple_name(node) == "WithCTE" for node in self.nodes(plan)):
             return plan
         return self.jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False, False).apply(plan)
+
+    def nondeterministic(self, plan: Java) -> Iterator[Java]:
+        """The expressions that Spark itself does not call deterministic, without aggregates and what is made of them.
+
+        Spark calls an aggregate nondeterministic if it depends on the order of its rows.
+        """
+        for whole in (plan, *self.items(plan.subqueriesAll())):
+            for node in self.nodes(whole) if not whole.deterministic() else ():
+                for expression in self.items(node.expressions()):
+                    yield from self._nondeterministic(expression)
+
+    def _nondeterministic(self, expression: Java) -> Iterator[Java]:
+        if expression.deterministic():
+            return
+        children = self.items(expression.children())
+        if not all(child.deterministic() for child in children):
+            for child in children:
+                yield from self._nondeterministic(child)
+            return
+        is_aggregate = str(expression.getClass().getName()).startswith(_AGGREGATES)
+        if not is_aggregate and simple_name(expression) not in _SUBQUERIES:  # Subqueries have plans of their own.
+            yield expression
 
     # --- small plans that run again ---
 
@@ -282,6 +307,10 @@ class Catalyst:
     def null(self, data_type: Java) -> Java:
         """NULL of a type."""
         return self._literals.create(None, data_type)
+
+    def is_binary_stable(self, data_type: Java) -> bool:
+        """Whether values of a type are equal only if their bytes are: a collation may have it otherwise."""
+        return bool(self.jvm.org.apache.spark.sql.catalyst.util.UnsafeRowUtils.isBinaryStable(data_type))
 
     def count(self, argument: Java, like: Java | None = None) -> Java:
         """count(argument), over the same rows as another aggregate where that has a FILTER."""

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import NotADataFrame
 from penstock.log.definition import OWN_COLUMNS
-from penstock.plans.building import Seen, build, line_of
+from penstock.plans.building import Seen, build, line_of, line_with
+from penstock.plans.collation import collated_keys
 from penstock.plans.decision import Analysis, Fold, FoldColumn, Input, Keeping, Problem, Redo
 from penstock.plans.fingerprint import canonical, view_parts
 from penstock.plans.fold import changes, fold_of
 from penstock.plans.meeting import meeting_of, seer_of_batches
 from penstock.plans.needed import needed_columns
 from penstock.plans.redo import Undivided, by_group, by_window, declared, within_of
-from penstock.plans.replay import not_replayable
+from penstock.plans.replay import nondeterministic, not_replayable
+from penstock.plans.ties import tied_limits
 from penstock.plans.tree import marked, plan_of, text_of
 from penstock.plans.whitelist import LEAVES, Refusal
 
@@ -95,7 +97,7 @@ class _View:
                 else (f"the function uses {seen.what}")
             )
             yield self._problem(message, _SEEN_HINTS[seen.kind], seen.place)
-        unreplayable = list(not_replayable(self._plan))
+        unreplayable = list(not_replayable(self._plan)) or list(nondeterministic(self._frame))
         for words, hint in unreplayable:
             yield self._problem(f"{words} gives another answer when the log is replayed", hint, self._line_of(words))
         if not unreplayable and not self._seen and canonical(self._text) != canonical(text_of(self._again)):
@@ -105,8 +107,37 @@ class _View:
             )
         yield from self._columns()
         yield from self._leaves()
+        yield from self._any_of_several()
+
+    def _any_of_several(self) -> Iterator[Problem]:
+        """Where Spark may return any of several rows: batch and stream would differ."""
+        for word, columns in tied_limits(self._plan, self._inputs, self._spec.key or ()):
+            more = f", such as {', '.join(columns)}" if columns else ""
+            yield self._problem(
+                f"{word} returns any of several rows: its order has ties, or there is none",
+                f"add unique columns to its ORDER BY{more}",
+                self._line_of(word),
+            )
+        if self._may_collate():
+            for words in collated_keys(self._frame):
+                yield self._problem(
+                    f"it groups by {words}, whose collation treats different strings as equal: "
+                    "the output shows any one of them",
+                    "group by an expression that is the same for all of them, such as lower(...)",
+                )
+
+    def _may_collate(self) -> bool:
+        """Whether any collation may be in the plan. Asking Spark is slow, so this is checked first."""
+        has_rows = any(node.kind in LEAVES for node in self._plan.everywhere())
+        types = [each.schema.simpleString() for each in self._inputs.values()]
+        return has_rows or any("collat" in text.lower() for text in (self._text, *types))
 
     def _columns(self) -> Iterator[Problem]:
+        from pyspark.errors import PySparkException
+        from pyspark.sql.types import StructType
+
+        from penstock.plans.rows import arrow_schema
+
         names = self._schema.fieldNames()
         known = f"the columns are {', '.join(names)}"
         for name in sorted({name for name in names if names.count(name) > 1}):
@@ -121,6 +152,15 @@ class _View:
                     near = get_close_matches(name, names, n=1)
                     hint = f"did you mean {near[0]!r}? {known}" if near else known
                     yield self._problem(f"{setting}= names {name!r}, which is not a column of the view", hint)
+        for field in self._schema.fields:
+            try:
+                arrow_schema(StructType([field]))
+            except PySparkException:
+                yield self._problem(
+                    f"{field.name!r} has the type {field.dataType.simpleString()}, which cannot be kept",
+                    "cast it to another type, such as an interval to a number of seconds, "
+                    "or give the fields of a struct names of their own",
+                )
         for name in self._spec.key or ():
             if name in names and "map<" in self._schema[name].dataType.simpleString():
                 yield self._problem(
@@ -135,11 +175,9 @@ class _View:
                     "declare it with app.table(name, path) and take it as a parameter",
                 )
 
-    def _line_of(self, words: str) -> Place | None:
+    def _line_of(self, words: str | None) -> Place | None:
         """The line of the view's function that has the word, if it is easily found."""
-        from penstock.plans.building import line_with
-
-        return line_with(self._spec, words.rstrip("()"))
+        return line_with(self._spec, words.rstrip("()")) if words else None
 
     def _keeping(self) -> Keeping | None:
         spec = self._spec
@@ -163,10 +201,12 @@ class _View:
         elif spec.kept == "fold":
             self._problems.append(self._problem(f'kept="fold" is asked for, but {refusal.why}', refusal.advice or ""))
         elif spec.key is None:
+            add_key = "add key=[...], the columns that tell its rows apart"
             self._problems.append(
                 self._problem(
                     f"it has no key, and only row-wise views need none: {refusal.why}",
-                    "add key=[...], the columns that tell its rows apart",
+                    f"{refusal.advice}; or {add_key}" if refusal.word and refusal.advice else add_key,
+                    self._line_of(refusal.word),
                 )
             )
         elif spec.kept == "whole":
@@ -182,8 +222,8 @@ class _View:
         if meeting.not_in is not None:
             self._problems.append(
                 self._problem(
-                    f"{meeting.not_in} NOT IN (...): one NULL in the subquery empties the whole view",
-                    "write NOT EXISTS (SELECT 1 FROM ... WHERE ... = ...)",
+                    f"{meeting.not_in}: one NULL in the subquery changes the answer for every row",
+                    "write EXISTS or NOT EXISTS (SELECT 1 FROM ... WHERE ... = ...), which no NULL changes",
                 )
             )
             return None
@@ -232,7 +272,11 @@ class _View:
         hint = 'add within=, the columns whose groups never meet; or kept="whole" to compute all of it again each time'
         if refusal.advice:
             hint = f"{refusal.advice}; or {hint}"
-        self._problems.append(self._problem(f"it would read all of {', '.join(topics)} at every step: {why}", hint))
+        self._problems.append(
+            self._problem(
+                f"it would read all of {', '.join(topics)} at every step: {why}", hint, self._line_of(refusal.word)
+            )
+        )
         return None
 
     def _whole(self, why: str, advice: str | None) -> Keeping:

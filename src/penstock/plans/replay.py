@@ -1,14 +1,20 @@
 """What cannot be replayed: expressions that give another answer when the same log is read again.
 
-They are known by name. Spark calls several of them deterministic, since they do not change within one query.
+They are known by name, since Spark calls several of them deterministic: they do not change within one query. For
+everything else, such as a function of a newer Spark or of a JVM library, Spark's own `deterministic` decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from penstock.plans.jvm import analyzed, catalyst
 from penstock.plans.tree import Node
 from penstock.plans.words import sql_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _CLOCK = "use _arrived, the moment the record entered the log, or the event time"
 _RANDOM = "use a hash of the row, such as xxhash64(...), which is the same in every replay"
@@ -58,3 +64,9 @@ def not_replayable(plan: Node) -> Iterator[tuple[str, str]]:
                 elif each.kind == "PythonUDF" and each.fields.get("udfDeterministic") is False:
                     found[f"{each.name}()"] = "it is marked asNondeterministic: make it depend on its arguments only"
     yield from found.items()
+
+
+def nondeterministic(frame: DataFrame) -> Iterator[tuple[str, str]]:
+    """The same, for what Spark itself calls nondeterministic. Each thing once."""
+    names = [f"{each.prettyName()}()" for each in catalyst(frame.sparkSession).nondeterministic(analyzed(frame))]
+    yield from dict.fromkeys(names, "write it as an expression that depends on its arguments only").items()

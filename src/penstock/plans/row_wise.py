@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from penstock.plans.tree import Expression
 from penstock.plans.whitelist import ROW_WISE_UDFS, Refusal
-from penstock.plans.windows import is_session, time_window
+from penstock.plans.windows import is_session, is_window_time, time_window
 from penstock.plans.words import in_words
 
 _NAMES = """
@@ -22,12 +22,13 @@ _NAMES = """
     AttributeReference BRound Base32 Base64 Between Bin BinaryPad BitLength BitmapBitPosition BitmapBucketNumber
     BitmapCount BitwiseAnd BitwiseCount BitwiseGet BitwiseNot BitwiseOr BitwiseXor CaseWhen Cast
     CastTimestampNTZToLong Cbrt Ceil CheckOverflow Chr Coalesce Collate Collation CollationAwareMurmur3Hash
-    CollationAwareXxHash64 CollationKey Concat ConcatWs Contains Conv ConvertTimezone Cos Cosh Cot Crc32 CreateArray
-    CreateMap CreateNamedStruct Csc CsvToStructs DateAdd DateAddInterval DateAddYMInterval DateDiff DateFormatClass
-    DateFromUnixDate DateSub DatetimeSub DayName DayOfMonth DayOfWeek DayOfYear DecimalAddNoOverflowCheck
-    DecimalDivideWithOverflowCheck DecimalSubtractNoOverflowCheck Decode Divide DivideDTInterval DivideInterval
-    DivideYMInterval DropField ElementAt Elt Encode EndsWith EqualNull EqualNullSafe EqualTo EulerNumber Exp Expm1
-    Extract ExtractANSIIntervalDays ExtractANSIIntervalHours ExtractANSIIntervalMinutes ExtractANSIIntervalMonths
+    CollationAwareXxHash64 CollationKey CommonExpressionDef CommonExpressionRef Concat ConcatWs Contains Conv
+    ConvertTimezone Cos Cosh Cot Crc32 CreateArray CreateMap CreateNamedStruct Csc CsvToStructs DateAdd
+    DateAddInterval DateAddYMInterval DateDiff DateFormatClass DateFromUnixDate DateSub DatetimeSub DayName
+    DayOfMonth DayOfWeek DayOfYear DecimalAddNoOverflowCheck DecimalDivideWithOverflowCheck
+    DecimalSubtractNoOverflowCheck Decode Divide DivideDTInterval DivideInterval DivideYMInterval DropField
+    ElementAt Elt Encode EndsWith EqualNull EqualNullSafe EqualTo EulerNumber Exp Expm1 Extract
+    ExtractANSIIntervalDays ExtractANSIIntervalHours ExtractANSIIntervalMinutes ExtractANSIIntervalMonths
     ExtractANSIIntervalSeconds ExtractANSIIntervalYears ExtractIntervalDays ExtractIntervalHours
     ExtractIntervalMinutes ExtractIntervalMonths ExtractIntervalSeconds ExtractIntervalYears Factorial FindInSet
     Flatten Floor FormatNumber FormatString FromAvro FromProtobuf FromUTCTimestamp FromUnixTime Get GetArrayItem
@@ -44,32 +45,32 @@ _NAMES = """
     MakeTimestampNTZNanos MakeValidUTF8 MakeYMInterval MapConcat MapContainsKey MapEntries MapFilter MapFromArrays
     MapFromEntries MapKeys MapSort MapValues MapZipWith Mask Md5 MicrosToTimestamp MillisToTimestamp Minute
     MinutesOfTime Month MonthName MonthsBetween Multiply MultiplyDTInterval MultiplyInterval MultiplyYMInterval
-    Murmur3Hash NaNvl NamedLambdaVariable NanosToTimestamp NextDay Not NotLikeAll NotLikeAny NullIf NullIfZero Nvl
-    Nvl2 OctetLength Or Overlay ParseJson ParseToDate ParseToTimestamp ParseUrl Pi Pmod Pow Quarter Quote RLike
-    RaiseError RegExpCount RegExpExtract RegExpExtractAll RegExpInStr RegExpReplace RegExpSubStr Remainder Reverse
-    Right Rint Round RoundCeil RoundFloor SchemaOfAvro SchemaOfCsv SchemaOfJson SchemaOfVariant SchemaOfXml Sec
-    Second SecondWithFraction SecondWithFractionNanos SecondsOfTime SecondsOfTimeWithFraction SecondsToTimestamp
-    Sentences Sequence Sha1 Sha2 ShiftLeft ShiftRight ShiftRightUnsigned Signum Sin Sinh Size Slice SortArray
-    SoundEx SplitPart Sqrt StartsWith StringDecode StringInstr StringInstrWithOccurrence StringLPad StringLocate
-    StringRPad StringRepeat StringReplace StringSpace StringSplit StringSplitSQL StringToMap StringTranslate
-    StringTrim StringTrimBoth StringTrimLeft StringTrimRight StructsToCsv StructsToJson StructsToXml Substring
-    SubstringIndex Subtract SubtractDates SubtractTimes SubtractTimestamps Tan Tanh ThetaDifference
-    ThetaIntersection ThetaSketchEstimate ThetaUnion TimeAddInterval TimeBucket TimeDiff TimeFromMicros
-    TimeFromMillis TimeFromSeconds TimeToMicros TimeToMillis TimeToSeconds TimeTrunc TimestampAdd
-    TimestampAddInterval TimestampAddYMInterval TimestampDiff ToAvro ToBinary ToCharacter ToDegrees ToNumber
-    ToPrettyString ToProtobuf ToRadians ToTime ToUTCTimestamp ToUnixTimestamp ToVariantObject TransformKeys
-    TransformValues TruncDate TruncTimestamp TryAdd TryAesDecrypt TryDivide TryElementAt TryEval TryMakeInterval
-    TryMakeTimestamp TryMakeTimestampFromDateTime TryMod TryMultiply TryParseUrl TrySubtract TryToBinary TryToNumber
-    TryUrlDecode TryValidateUTF8 TupleDifferenceDouble TupleDifferenceInteger TupleDifferenceThetaDouble
-    TupleDifferenceThetaInteger TupleIntersectionDouble TupleIntersectionInteger TupleIntersectionThetaDouble
-    TupleIntersectionThetaInteger TupleSketchEstimateDouble TupleSketchEstimateInteger TupleSketchSummaryDouble
-    TupleSketchSummaryInteger TupleSketchThetaDouble TupleSketchThetaInteger TupleUnionDouble TupleUnionInteger
-    TupleUnionThetaDouble TupleUnionThetaInteger TypeOf UnBase32 UnBase64 UnaryMinus UnaryPositive Unhex UnixDate
-    UnixMicros UnixMillis UnixNanos UnixSeconds UnixTimestamp UnscaledValue UpdateFields Upper UrlDecode UrlEncode
-    ValidateUTF8 VariantArrayAppend VariantDelete VariantGet VariantInsert VariantSet VariantStripNulls
-    VectorCosineSimilarity VectorInnerProduct VectorL2Distance VectorNorm VectorNormalize WeekDay WeekOfYear
-    WidthBucket WithField XPathBoolean XPathDouble XPathFloat XPathInt XPathList XPathLong XPathShort XPathString
-    XmlToStructs XxHash64 Year YearOfWeek ZeroIfNull ZipWith
+    Murmur3Hash NaNvl NamedLambdaVariable NanosToTimestamp NextDay Not NotLikeAll NotLikeAny NullIf NullIfResult
+    NullIfZero Nvl Nvl2 OctetLength Or Overlay ParseJson ParseToDate ParseToTimestamp ParseUrl Pi Pmod Pow Quarter
+    Quote RLike RaiseError RegExpCount RegExpExtract RegExpExtractAll RegExpInStr RegExpReplace RegExpSubStr
+    Remainder ResolvedCollation Reverse Right Rint Round RoundCeil RoundFloor SchemaOfAvro SchemaOfCsv SchemaOfJson
+    SchemaOfVariant SchemaOfXml Sec Second SecondWithFraction SecondWithFractionNanos SecondsOfTime
+    SecondsOfTimeWithFraction SecondsToTimestamp Sentences Sequence Sha1 Sha2 ShiftLeft ShiftRight
+    ShiftRightUnsigned Signum Sin Sinh Size Slice SortArray SoundEx SplitPart Sqrt StartsWith StringDecode
+    StringInstr StringInstrWithOccurrence StringLPad StringLocate StringRPad StringRepeat StringReplace StringSpace
+    StringSplit StringSplitSQL StringToMap StringTranslate StringTrim StringTrimBoth StringTrimLeft StringTrimRight
+    StructsToCsv StructsToJson StructsToXml Substring SubstringIndex Subtract SubtractDates SubtractTimes
+    SubtractTimestamps Tan Tanh ThetaDifference ThetaIntersection ThetaSketchEstimate ThetaUnion TimeAddInterval
+    TimeBucket TimeDiff TimeFromMicros TimeFromMillis TimeFromSeconds TimeToMicros TimeToMillis TimeToSeconds
+    TimeTrunc TimestampAdd TimestampAddInterval TimestampAddYMInterval TimestampDiff ToAvro ToBinary ToCharacter
+    ToDegrees ToNumber ToPrettyString ToProtobuf ToRadians ToTime ToUTCTimestamp ToUnixTimestamp ToVariantObject
+    TransformKeys TransformValues TruncDate TruncTimestamp TryAdd TryAesDecrypt TryDivide TryElementAt TryEval
+    TryMakeInterval TryMakeTimestamp TryMakeTimestampFromDateTime TryMod TryMultiply TryParseUrl TrySubtract
+    TryToBinary TryToNumber TryUrlDecode TryValidateUTF8 TupleDifferenceDouble TupleDifferenceInteger
+    TupleDifferenceThetaDouble TupleDifferenceThetaInteger TupleIntersectionDouble TupleIntersectionInteger
+    TupleIntersectionThetaDouble TupleIntersectionThetaInteger TupleSketchEstimateDouble TupleSketchEstimateInteger
+    TupleSketchSummaryDouble TupleSketchSummaryInteger TupleSketchThetaDouble TupleSketchThetaInteger
+    TupleUnionDouble TupleUnionInteger TupleUnionThetaDouble TupleUnionThetaInteger TypeOf UnBase32 UnBase64
+    UnaryMinus UnaryPositive Unhex UnixDate UnixMicros UnixMillis UnixNanos UnixSeconds UnixTimestamp UnscaledValue
+    UpdateFields Upper UrlDecode UrlEncode ValidateUTF8 VariantArrayAppend VariantDelete VariantGet VariantInsert
+    VariantSet VariantStripNulls VectorCosineSimilarity VectorInnerProduct VectorL2Distance VectorNorm
+    VectorNormalize WeekDay WeekOfYear WidthBucket With WithField XPathBoolean XPathDouble XPathFloat XPathInt
+    XPathList XPathLong XPathShort XPathString XmlToStructs XxHash64 Year YearOfWeek ZeroIfNull ZipWith
 """
 
 ROW_WISE = frozenset(_NAMES.split())
@@ -80,7 +81,7 @@ GENERATORS = frozenset(["Explode", "PosExplode", "Inline", "Stack", "JsonTuple",
 
 def row_wise_only(expression: Expression, *, is_generator: bool = False) -> Iterator[Refusal]:
     """What in an expression looks at more than its own row."""
-    if time_window(expression) is not None:
+    if time_window(expression) is not None or is_window_time(expression):
         return
     if is_session(expression):
         yield Refusal("a session window joins rows that lie beside each other: a new row can join two sessions")

@@ -94,6 +94,13 @@ def bound_of(expression: Expression) -> Expression | None:
     return window if names == ["start", "end"] else None
 
 
+def is_window_time(expression: Expression) -> bool:
+    """Whether an expression is `window_time(window)`: the last moment of a window."""
+    inner = _converted(expression)
+    bound = _converted(inner.children[0]) if inner is not None and inner.kind == "Subtract" else None
+    return bound is not None and bound_of(bound) is not None
+
+
 def is_session(expression: Expression) -> bool:
     """Whether an expression is what a session window begins as: its bounds move with the rows beside it."""
     start = expression.children[1] if expression.kind == "CreateNamedStruct" and len(expression.children) == 4 else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from penstock.errors import DefinitionError
 from penstock.events.schema import parse_ddl
 from penstock.log.definition import OWN_COLUMNS
 from penstock.pipeline.definition import TableSpec, ViewSpec, bound_name
@@ -25,10 +26,21 @@ def is_changelog(columns: Collection[str]) -> bool:
 
 
 def as_view(table: TableSpec, pipeline: Pipeline) -> ViewSpec:
-    """The view that is this table."""
+    """The view that is this table. DefinitionError if its topic does not keep the changes of a row in order."""
     assert table.topic is not None
-    columns = parse_ddl(pipeline.topics[table.topic].ddl).names
-    has_changes = is_changelog(columns)
+    topic = pipeline.topics[table.topic]
+    has_changes = is_changelog(parse_ddl(topic.ddl).names)
+    partitions = topic.options.get("partitions", 1)
+    if has_changes and partitions > 1 and not topic.key:
+        raise DefinitionError(
+            f"table {table.name!r}",
+            table.place,
+            "topic",
+            "a topic of changes with a key or with one partition, so that all changes of a row are in one partition",
+            f"{topic.name!r}, which has {partitions} partitions and no key",
+            "a deleted row would come back if the record before its deletion is read in a later step; "
+            'give the topic a key, such as key="key", which a changelog has',
+        )
 
     def latest(changes: DataFrame) -> DataFrame:
         from pyspark.sql import functions as sf

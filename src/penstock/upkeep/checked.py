@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from penstock.alerts.compiled import compile_alerts
-from penstock.errors import BindingError, CycleError, PipelineError, TableUnreadable
+from penstock.errors import BindingError, CycleError, DefinitionError, PipelineError, TableUnreadable
 from penstock.pipeline.pipeline import Pipeline
 from penstock.plans.decision import Problem
 from penstock.upkeep.compiled import CompiledView, try_compile
@@ -53,7 +53,7 @@ def _culprits(pipeline: Pipeline, error: PipelineError) -> tuple[str, ...]:
         return (error.table,)
     if error.view is not None:
         return (error.view,)
-    if isinstance(error, BindingError):
+    if isinstance(error, BindingError | DefinitionError):
         return tuple(name for name, table in pipeline.tables.items() if table.place == error.place)
     return ()
 
