@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 from hypothesis import strategies as st
 
@@ -160,7 +161,7 @@ def _groups(draw: st.DrawFn, name: str, sources: tuple[str, ...], test: Test | N
 
 def _fixed(columns: Columns, number: int) -> Row:
     """A row that stands in a view: of groups and windows that records may fall into, or may not."""
-    time = START + number * timedelta(minutes=17)
+    time = (START + number * timedelta(minutes=17)).replace(tzinfo=ZoneInfo("UTC"))  # As Arrow has it: keys go by repr.
     values = {"int": number, "text": "az"[number % 2], "time": time, "window": {"start": time, "end": time}}
     return {name: values[kind] for name, kind in columns.items()}
 
