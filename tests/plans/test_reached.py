@@ -16,6 +16,8 @@ from penstock.modes.changed import differences
 from penstock.plans.reached import reached
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.spark
+
 RULES = """
 import functools
 import threading

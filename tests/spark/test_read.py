@@ -214,7 +214,9 @@ def test_planning_starts_no_job_however_many_files_there_are(spark: SparkSession
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
-def test_late_is_the_same_wherever_it_is_computed(spark: SparkSession, log: FolderLog, kind: str, zone: str) -> None:
+def test_late_is_the_same_wherever_it_is_computed(
+    spark: SparkSession, log: FolderLog, clock: ManualClock, kind: str, zone: str
+) -> None:
     """Around the hour that New York has twice, and around the one that it does not have."""
     topic = log.create("events", f"time {kind}", event_time="time", lateness="1h 2s")
     limit_us = 3_602_000_000
@@ -226,6 +228,7 @@ def test_late_is_the_same_wherever_it_is_computed(spark: SparkSession, log: Fold
     ]
     stamps = pa.array([arrival for arrival in arrivals for _ in range(8)], pa.int64()).cast(pa.timestamp("us", "UTC"))
     batch = pa.RecordBatch.from_arrays([pa.array(times, pa.int64()).cast(topic.schema.field("time").type)], ["time"])
+    clock.now_us = arrivals[-1]
     topic.append(batch, arrived=stamps)
     expected = [row["_late"] for row in in_the_log(topic)]
     assert sum(expected) == 8

@@ -23,6 +23,8 @@ from penstock.verify.verify import verify
 from tests.plans.views import view
 from tests.verify.test_verify import put
 
+pytestmark = pytest.mark.spark
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 counter = 0
@@ -156,7 +158,6 @@ def pipeline() -> Pipeline:
     return app
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_what_remembers_and_what_is_declared_wrongly_is_blamed(tmp_path: Path, spark: SparkSession) -> None:
     app = pipeline()
