@@ -8,6 +8,8 @@ from penstock import Pipeline
 from penstock.errors import DefinitionError
 from penstock.upkeep.changing_table import as_view
 
+pytestmark = pytest.mark.spark
+
 CHANGES = "key string, operation string, before struct<id: bigint, n: int>, after struct<id: bigint, n: int>"
 
 
