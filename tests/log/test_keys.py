@@ -19,7 +19,7 @@ from penstock.log.keys import key_files, keys_path
 from penstock.log.producers import ENTRY, Producers, Remembered, keyed_producer
 from penstock.log.segment import Segment, segment_path
 from penstock.testing import ManualClock
-from tests.log.rows import numbers_of, rows, small_topic
+from tests.log.rows import START_US, numbers_of, rows, small_topic
 
 
 def post(partition: FolderPartition, number: int) -> int:
@@ -131,6 +131,26 @@ def test_a_process_that_dies_while_it_closes_a_segment_forgets_no_key(
         (partition,) = log.topic("events").partitions
         assert are_known(partition, range(15))
         assert numbers_of(partition) == list(range(15))
+
+
+def test_what_a_dead_process_left_in_a_file_is_gone_when_another_file_follows(tmp_path: Path) -> None:
+    """It died in the middle of a block, and meanwhile the file has become too old to go on with."""
+    clock = ManualClock(START_US)
+    with FolderLog(tmp_path, background=False, clock=clock) as log:
+        (partition,) = small_topic(log).partitions
+        assert post(partition, 1) == 0
+        partition.roll()
+        assert post(partition, 2) == 0
+        with keys_path(partition.directory, 0).open("ab") as file:
+            file.write(b"PnKy" + bytes(20))
+    clock.move(timedelta(hours=25))
+    for number in (3, 4):
+        with FolderLog(tmp_path, background=False, clock=clock) as log:
+            (partition,) = log.topic("events").partitions
+            partition.roll()
+            assert len(key_files(partition.directory)) == 2
+            assert are_known(partition, range(1, number))
+            assert post(partition, number) == 0
 
 
 def test_damaged_keys_are_told_and_stop_only_posts_with_keys(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def keys_path(directory: Path, base: int) -> Path:
 
 
 def _add(directory: Path, end: KeysEnd, base: int, keys: Mapping[bytes, Remembered], now_us: int) -> KeysEnd:
-    if end == NO_KEYS or end.position > FILE_BYTES_MAX:
+    if end == NO_KEYS:
         return _new_file(directory, base, keys, now_us)
     path = keys_path(directory, end.file)
     fd = open_fd(path, os.O_RDWR)
@@ -167,9 +167,11 @@ def _add(directory: Path, end: KeysEnd, base: int, keys: Mapping[bytes, Remember
             file = _FileHeader.read(path, fd)
         except CorruptionError:  # Whoever asks for a key is told; everybody else goes on.
             return _new_file(directory, base, keys, now_us)
-        if file.created_us + FILE_AGE_MAX_US <= now_us:
+        if os.fstat(fd).st_size > end.position:  # Also where another file follows: this one is read to its end then.
+            os.ftruncate(fd, end.position)
+            sync_data(fd)
+        if end.position > FILE_BYTES_MAX or file.created_us + FILE_AGE_MAX_US <= now_us:
             return _new_file(directory, base, keys, now_us)
-        os.ftruncate(fd, end.position)
         position = write_all(fd, [_block(file.id, end.position, base, keys)], end.position)
         sync_data(fd)
     finally:
