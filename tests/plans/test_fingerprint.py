@@ -65,6 +65,24 @@ def test_the_fingerprint_is_the_same_in_every_process(spark: SparkSession) -> No
     assert other.stdout.strip().splitlines()[-1] == str(shown(spark)), other.stderr[-2000:]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("'0xaaaa1111'", "'0xbbbb2222'"),
+        ("'ann@facade.com'", "'ann@decade.com'"),
+        ("'ticket #1'", "'ticket #2'"),
+        ("'lambda x_1#'", "'lambda x_2#'"),
+        ("X'00112233'", "X'44556677'"),
+        ("(SELECT max(n) FROM VALUES (1) AS t(n))", "(SELECT max(n) FROM VALUES (2) AS t(n))"),
+    ],
+)
+def test_a_constant_that_looks_like_an_id_or_an_address_counts(spark: SparkSession, before: str, after: str) -> None:
+    sql = "SELECT url, count(*) AS n FROM access WHERE ip = {} GROUP BY url"
+    one, other, again = (analysed(spark, sql.format(each), ["url"]).parts for each in (before, after, before))
+    assert one == again
+    assert differences(one, other) == ["its query"]
+
+
 def test_what_changes_answers_changes_the_fingerprint(spark: SparkSession) -> None:
     sql = "SELECT url, count(*) AS n FROM access WHERE status = 500 GROUP BY url"
     first = analysed(spark, sql, ["url"]).parts

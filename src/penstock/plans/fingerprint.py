@@ -44,7 +44,7 @@ _SETTINGS = (
 _VECTORS = 200
 """From this evaluation type on, a function is handed columns of pandas or Arrow."""
 _UDFS = {"PythonUDF", "PythonUDAF", "PythonUDTF"}
-_ADDRESS = re.compile(r"\b0x[0-9a-f]{4,}|@[0-9a-f]{5,}\b")
+_ADDRESS = re.compile(r"\$\$Lambda[\w$/]*|(?<= at )0x[0-9a-f]{4,}(?=>)|@[0-9a-f]{5,}\b")
 _LAMBDA_VARIABLE = re.compile(r"\blambda [xyz]_\d+(?=#)")
 """PySpark names the parameters of a lambda by itself, and counts them up through the whole process."""
 
@@ -60,7 +60,7 @@ def view_parts(spec: ViewSpec, inputs: Mapping[str, Input], frame: DataFrame, pl
         "kept": spec.kept,
     }
     return {
-        QUERY: hashed(canonical(text)),
+        QUERY: hashed("\0".join([canonical(text), *_written_down(spec, plan)])),
         COLUMNS: hashed(frame.schema.json()),
         **{
             f"input {name}": hashed(
@@ -101,6 +101,18 @@ def canonical(text: str) -> str:
     text = re.sub(r"(CTERelation(?:Def|Ref)) (\d+)", r"\1 #\2", text)
     renumbered = re.sub(r"#(\d+)L?", lambda found: f"#{numbers.setdefault(found[1], len(numbers))}", text)
     return _ADDRESS.sub("", renumbered)
+
+
+def _written_down(spec: ViewSpec, plan: Node) -> Iterator[str]:
+    """What a canonical text may lose: constants that look like ids or addresses (`#7`, `@cafe5`), and rows in SQL."""
+    for node in plan.everywhere():
+        for whole in node.expressions():
+            for each in whole.walk():
+                # Of bytes the JSON has no more than their address, and the text all of them.
+                if each.kind == "Literal" and each.fields.get("dataType") != "binary":
+                    yield str(each.fields.get("value"))
+        if node.kind in LEAVES - {"OneRowRelation"} and spec.sql is not None:
+            yield spec.sql
 
 
 def _code(spec: ViewSpec, frame: DataFrame, plan: Node) -> dict[str, str]:
