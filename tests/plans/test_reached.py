@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 
 from penstock.modes.changed import differences
@@ -227,6 +228,38 @@ def test_two_functions_of_one_name_are_told_apart_by_what_they_hold() -> None:
     ]
 
 
+def test_the_body_of_a_class_inside_a_function_reads_globals(monkeypatch: pytest.MonkeyPatch) -> None:
+    def udf(value: int) -> int:
+        class Rate:
+            percent = RATE
+
+        return value * Rate.percent
+
+    before = reached([udf], __file__)
+    monkeypatch.setitem(globals(), "RATE", 20)
+    assert differences(before, reached([udf], __file__)) == [f"constant RATE in {Path(__file__).name}"]
+
+
+RATE = 19
+
+
+@pytest.mark.parametrize(("kind", "sign"), [(float, 1), (int, -1)])
+def test_fields_and_checks_of_a_model_count(kind: type, sign: int) -> None:
+    def view(kind: type, sign: int) -> Callable[[int], object]:
+        class Order(pydantic.BaseModel):
+            price: kind  # type: ignore[valid-type]
+
+            @pydantic.field_validator("price")
+            @classmethod
+            def is_positive(cls, value: int) -> int:
+                return value * sign
+
+        return lambda value: Order(price=value)
+
+    assert reached([view(int, 1)], __file__) == reached([view(int, 1)], __file__)
+    assert reached([view(int, 1)], __file__) != reached([view(kind, sign)], __file__)
+
+
 class Refusing:
     """An object that lets nobody look into it."""
 
@@ -267,6 +300,10 @@ def test_odd_objects_do_no_harm() -> None:
 
 SCRIPT = """
 import enum
+import functools
+import os
+from os import environ
+import pydantic
 from tests.plans.test_reached import Refusing
 from penstock.plans.reached import reached
 import numpy as np
@@ -275,6 +312,15 @@ class Color(enum.Enum):
     RED = 1
     BLUE = 2
 
+class Order(pydantic.BaseModel):
+    price: int
+    parts: list["Order"] = []
+    @pydantic.field_validator("price")
+    def is_positive(cls, value): return abs(value)
+
+@functools.singledispatch
+def told(value): return str(value)
+
 NAMES = frozenset("abcdefgh")
 MIXED = {"a", 1, None, Color.RED, ("x", 2.5)}
 TABLE = {name: {name, name + name} for name in NAMES}
@@ -282,8 +328,10 @@ ARRAY = np.arange(10)
 
 class Rule:
     def __init__(self): self.names, self.rule = {Color.RED, Color.BLUE}, self
-    def __call__(self, x): return x in NAMES or x in MIXED or TABLE.get(x) or ARRAY or (Refusing(), object())
+    def __call__(self, x): return x in NAMES or x in MIXED or TABLE.get(x) or ARRAY or (Refusing(), object(), environ)
+    def orders(self, x): return Order(price=x), pydantic.TypeAdapter(list[Order]), told(x)
 
+told("x") if os.environ["PYTHONHASHSEED"] == "2" else None
 print(reached([Rule(), lambda x: x, Rule().__call__], "app.py"))
 """
 

@@ -19,6 +19,7 @@ import importlib.util
 import marshal
 import os
 import sys
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -35,11 +36,16 @@ _LEVELS = 1_000
 """What lies deeper counts as its class: in every process the same, whatever its stack has room for."""
 _FRAMES = 20_000
 """Enough for that."""
-_OPAQUE = {"penstock", "py4j"}
-"""Objects of these describe pipelines and reach into the JVM; no answer depends on more than their class."""
+_OPAQUE = {"penstock", "py4j", "pydantic_core"}
+"""Objects of these describe pipelines, reach into the JVM, and follow from models; only their class counts."""
+_FLEETING = (type(os.environ), weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
+"""What they hold is that of one process: its environment, what it has called so far."""
+_BY_NAME = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+"""How globals are read: in functions, and in the bodies of classes inside them."""
 _UNTOLD = {"__module__", "__dict__", "__weakref__", "__doc__", "__annotations__", "__firstlineno__", "__slotnames__",
-           "__static_attributes__", "__orig_bases__", "__parameters__", "__annotate__"}  # fmt: skip
-"""What Python notes in a class of its own accord."""
+           "__static_attributes__", "__orig_bases__", "__parameters__", "__annotate__",
+           "__pydantic_core_schema__", "__pydantic_validator__", "__pydantic_serializer__"}  # fmt: skip
+"""What Python notes in a class of its own accord, and what pydantic makes of its fields."""
 
 
 def reached(roots: Iterable[Any], own_file: str) -> dict[str, str]:
@@ -96,6 +102,8 @@ class _Walk:
     def value(self, value: Any) -> bytes:
         """A digest of any object. Never fails: what cannot be looked into counts as its class."""
         if type(value) in _PLAIN:
+            if type(value) is str and self._has_address(value):
+                value = value.rpartition(":")[0]
             return _hash(type(value).__name__, marshal.dumps(value, _MARSHAL))
         known = self._known.get(id(value))
         if known is not None:
@@ -109,6 +117,12 @@ class _Walk:
         self._level -= 1
         self._known[id(value)] = value, found
         return found
+
+    def _has_address(self, text: str) -> bool:
+        """Whether it is how pydantic names a class that we have seen: `module.Model:94868968599392`."""
+        tail = text.rpartition(":")[2]
+        is_number = 0 < len(tail) < 20 and tail.isascii() and tail.isdecimal()
+        return is_number and isinstance(self._known.get(int(tail), (None,))[0], type)
 
     def _digest(self, value: Any) -> bytes:
         if isinstance(value, FunctionType):
@@ -259,6 +273,8 @@ class _Walk:
         from pyspark import cloudpickle
         from pyspark.core.broadcast import Broadcast
 
+        if isinstance(value, _FLEETING):
+            return self.value(type(value))
         if isinstance(value, Broadcast):
             return self.value(value.value)
         kind = type(value)
@@ -314,7 +330,7 @@ class _Names:
         self.all |= frozenset(code.co_names)
         before: list[Any] = [None, None]
         for each in dis.get_instructions(code):
-            if each.opname == "LOAD_GLOBAL":
+            if each.opname in _BY_NAME:
                 self.globals.add(each.argval)
             elif each.opname == "IMPORT_NAME":
                 self.imports.append(_Import(each.argval, before[1] or (), before[0] or 0))
