@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from penstock import Pipeline
 from penstock.errors import LogReplaced, TopicDeleted
 from penstock.log.folder_log import FolderLog
+from penstock.log.folder_topic import FolderTopic
 from penstock.modes.batch import run_batch
 from penstock.modes.engine import Engine
 from penstock.modes.replays import run_kappa
@@ -118,4 +119,24 @@ def test_what_retention_removed_is_no_reason_to_refuse(tmp_path: Path, spark: Sp
     topic.alter(retention_bytes=1)
     assert sum(each.records for each in topic.retain()) == 4
     append(lab, *"ab")
+    assert run(lab) == {"hits": [("a", 3), ("b", 3)]}
+
+
+def test_what_retention_removes_while_a_run_looks_is_no_reason_to_refuse(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path, counts(), spark)
+    append(lab, *"aabb")
+    run(lab)
+    topic = lab.topics["events"]
+    topic.seal(active=True)
+    topic.alter(retention_bytes=1)
+    append(lab, *"ab")
+    ends = FolderTopic.end
+
+    def retains(self: FolderTopic) -> dict[int, int]:
+        self.retain()
+        return ends(self)
+
+    monkeypatch.setattr(FolderTopic, "end", retains)
     assert run(lab) == {"hits": [("a", 3), ("b", 3)]}

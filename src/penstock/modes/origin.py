@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from penstock.errors import LogReplaced
+from penstock.errors import LogReplaced, OffsetOutOfRange
 from penstock.log.topic import Topic
 from penstock.views.catalog import Generation
 
@@ -39,13 +40,14 @@ def _difference(generation: Generation, name: str, topic: Topic | None) -> str |
         if expected is None or offset <= starts[number]:
             continue
         # One record for one read: none where compaction removed it, or where Kafka has the mark of a transaction.
-        for batch in partition.read(offset - 1, offset, columns=[]):
-            for stamp in batch.column("_arrived"):
-                if stamp.value != expected:
-                    return (
-                        f"the record at offset {offset - 1} of partition {number} arrived at {_time(stamp.value)},"
-                        f" and the one that the views have read there at {_time(expected)}"
-                    )
+        with suppress(OffsetOutOfRange):  # Retention has just removed it.
+            for batch in partition.read(offset - 1, offset, columns=[]):
+                for stamp in batch.column("_arrived"):
+                    if stamp.value != expected:
+                        return (
+                            f"the record at offset {offset - 1} of partition {number} arrived at {_time(stamp.value)},"
+                            f" and the one that the views have read there at {_time(expected)}"
+                        )
     return None
 
 
