@@ -111,6 +111,10 @@ def test_a_new_process_asks_the_files_of_the_topic_whether_its_clock_can_be_righ
             with pytest.raises(ClockAhead) as refused:
                 topic.partitions[1].append(rows([2]))
             assert refused.value.is_retryable
+            topic.alter(retention_age="30 days")
+            os.utime(refused.value.path, ns=(written, written))
+            with pytest.raises(ClockAhead):
+                topic.retain()
             assert numbers_of(topic) == [1]
             os.utime(refused.value.path)  # Somebody says that the clock is right.
         topic.partitions[1].append(rows([2]))

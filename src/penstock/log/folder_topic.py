@@ -69,7 +69,7 @@ class FolderTopic(Topic):
             self.refresh(is_fresh=True)
 
     def check_clock(self) -> None:
-        """Before the first append of this handle: ClockAhead if the topic was not written for an implausible time.
+        """Before this handle appends or drops anything: ClockAhead if the topic was not written for an implausible time.
 
         A process that runs notices a jump of the clock by itself. One that has just begun has only the files to ask.
         """
@@ -110,7 +110,9 @@ class FolderTopic(Topic):
         return sum(len(seal(partition, active=active)) for partition in self.partitions)
 
     def retain(self, now_us: int | None = None) -> list[Removed]:
-        """Drops what retention says, now."""
+        """Drops what retention says, now. ClockAhead as for an append: a wrong clock would drop everything."""
+        if now_us is None:
+            self.check_clock()
         now = self.log.clock() if now_us is None else now_us
         return [retain(partition, now) for partition in self.partitions]
 
