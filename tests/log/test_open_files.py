@@ -78,6 +78,19 @@ def test_a_partition_that_cannot_open_a_file_is_not_read_only(tmp_path: Path) ->
         assert numbers_of(log.topic("events")) == stored
 
 
+def test_a_reader_without_descriptors_is_told_so_and_not_that_files_are_damaged(tmp_path: Path) -> None:
+    with FolderLog(tmp_path, background=False) as log:
+        topic = small_topic(log)
+        topic.append(rows([1, 2]))
+        topic.seal(active=True)
+        assert numbers_of(topic) == [1, 2]  # The checksum is known from now on.
+        for wanted in (lambda: numbers_of(topic), lambda: log.topic("events"), lambda: topic.partitions[0].pieces(0)):
+            topic.partitions[0].manifest(is_fresh=True)
+            with pytest.raises(OutOfFiles), no_descriptor_left():
+                wanted()
+        assert numbers_of(topic) == [1, 2]
+
+
 def test_files_that_were_closed_are_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_files, "_open_max", lambda: 2)
     with FolderLog(tmp_path, background=False) as log:

@@ -19,7 +19,7 @@ from typing import Any
 import google_crc32c
 
 from penstock.errors import CorruptionError
-from penstock.log.open_files import open_fd
+from penstock.log.open_files import open_fd, with_descriptor
 
 TEMPORARY_SUFFIX = ".tmp"
 """A file of this name was being written when its process died; anyone holding the lock may delete it."""
@@ -131,7 +131,7 @@ def write_document(path: Path, document: dict[str, Any]) -> None:
 
 def read_document(path: Path) -> dict[str, Any]:
     """Reads what `write_document` wrote. FileNotFoundError if there is none, CorruptionError if it is damaged."""
-    content = path.read_bytes()
+    content = with_descriptor(path, path.read_bytes)
     body, mark, tail = content.rpartition(b"\ncrc32c ")
     if not mark or tail != format(google_crc32c.value(body), "08x").encode() + b"\n":
         raise CorruptionError(path, "its checksum does not match")

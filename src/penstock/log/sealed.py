@@ -20,6 +20,7 @@ from penstock.errors import CorruptionError, require
 from penstock.log.files import TEMPORARY_SUFFIX, publish_file
 from penstock.log.hours import hours_of
 from penstock.log.manifest import RowGroup, SealedSegment
+from penstock.log.open_files import with_descriptor
 
 SUFFIX = ".parquet"
 ROW_GROUP_ROWS = 128 * 1024
@@ -97,7 +98,7 @@ def _deleted_on_error(temporary: Path) -> Iterator[None]:
 
 def describe_file(path: Path) -> SealedSegment:
     """What a sealed file says of itself, with its checksum as it is now."""
-    with path.open("rb", buffering=0) as file:
+    with with_descriptor(path, lambda: path.open("rb", buffering=0)) as file:
         metadata = pq.read_metadata(file)
         about = json.loads(metadata.metadata[b"penstock"])
         groups = tuple(
@@ -136,7 +137,7 @@ def read_row_groups(
     """
     check_once(path, crc32c)
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with with_descriptor(path, lambda: pq.ParquetFile(path, page_checksum_verification=True)) as file:
             present = set(file.schema_arrow.names)
             wanted = [*(name for name in columns if name in present), "_offset", "_arrived"]
             yield from file.iter_batches(ROW_GROUP_ROWS, row_groups=list(numbers), columns=wanted)
@@ -163,7 +164,7 @@ def event_times(path: Path, crc32c: int, column: str) -> tuple[EventTimes | None
     FileNotFoundError if the file is gone, CorruptionError if it is damaged.
     """
     check_once(path, crc32c)
-    with path.open("rb", buffering=0) as file:
+    with with_descriptor(path, lambda: path.open("rb", buffering=0)) as file:
         metadata = pq.read_metadata(file)
     schema = metadata.schema.to_arrow_schema()
     kind = schema.field(column).type if column in schema.names else None
@@ -192,7 +193,7 @@ def check_once(path: Path, crc32c: int) -> None:
     with _checked_lock:
         if _checked.get(str(path)) == version:
             return
-    with path.open("rb", buffering=0) as file:
+    with with_descriptor(path, lambda: path.open("rb", buffering=0)) as file:
         if _checksum(file.fileno()) != crc32c:
             raise CorruptionError(path, "the checksum of the file does not match")
     with _checked_lock:
