@@ -69,7 +69,7 @@ class FolderTopic(Topic):
             self.refresh(is_fresh=True)
 
     def check_clock(self) -> None:
-        """Before this handle appends or drops anything: ClockAhead if the topic was not written for an implausible time.
+        """Before this handle appends or drops anything: ClockAhead if the topic was not written for too long a time.
 
         A process that runs notices a jump of the clock by itself. One that has just begun has only the files to ask.
         """
