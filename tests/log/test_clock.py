@@ -121,6 +121,24 @@ def test_a_new_process_asks_the_files_of_the_topic_whether_its_clock_can_be_righ
         assert numbers_of(topic) == [1, 2]
 
 
+def test_a_reader_that_mends_the_end_after_a_power_cut_does_not_vouch_for_the_clock(tmp_path: Path) -> None:
+    long_ago = (now_us() - 3 * 365 * DAY_US) * 1000
+    with FolderLog(tmp_path / "log", background=False) as log:
+        topic = small_topic(log)
+        end = topic.partitions[0].signal
+        topic.append(rows([1]))
+        before = end.read_bytes()
+        topic.append(rows([2]))
+    end.write_bytes(before)  # It is not synced: a power cut leaves an old one.
+    for path in (tmp_path / "log").rglob("*"):
+        os.utime(path, ns=(long_ago, long_ago))
+    with FolderLog(tmp_path / "log", background=False) as log:
+        topic = log.topic(topic.name)
+        assert topic.end() == {0: 2}
+        with pytest.raises(ClockAhead):
+            topic.append(rows([3]))
+
+
 def test_arrivals_that_are_brought_along_lie_at_most_a_day_ahead(tmp_path: Path) -> None:
     def at(us: int) -> pa.Array:
         return pa.array([us], pa.int64()).view(ARRIVED)

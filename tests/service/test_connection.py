@@ -16,6 +16,7 @@ import httpx
 import pytest
 from starlette.websockets import WebSocket
 
+from penstock.service import connection as connection_module
 from penstock.service import feed
 from penstock.service.connection import WAITING_MAX, Connection, Socket
 from penstock.service.tokens import Tokens
@@ -285,8 +286,9 @@ def test_of_too_many_connections_the_longest_without_a_request_gives_way(
 
 
 def test_a_connection_whose_requests_were_answered_gives_way_after_silent_ones(
-    limited: httpx.Client, timers: ManualTimers
+    limited: httpx.Client, timers: ManualTimers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(connection_module, "FRESH_SECONDS", 0.0)
     with ExitStack() as stack:
         kept = stack.enter_context(raw(limited))
         kept.sendall(HEALTH + b"\r\n")
@@ -300,6 +302,29 @@ def test_a_connection_whose_requests_were_answered_gives_way_after_silent_ones(
             eventually(lambda: timers.pending == 8)
         kept.sendall(LAST)
         assert b"alive" in rest(kept)
+
+
+def test_an_upload_gives_way_after_connections_that_are_idle_or_new(
+    limited: httpx.Client, timers: ManualTimers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "FRESH_SECONDS", 3600.0)
+    with ExitStack() as stack:
+        upload = stack.enter_context(raw(limited))
+        upload.sendall(HEAD + b"Connection: close\r\nContent-Length: 8\r\n\r\n{")
+        idle = stack.enter_context(raw(limited))
+        idle.sendall(HEALTH + b"\r\n")
+        assert b"alive" in idle.recv(1 << 16)
+        eventually(lambda: timers.pending == 2)
+        for _ in range(6):
+            stack.enter_context(raw(limited))
+        eventually(lambda: timers.pending == 8)
+        for _ in range(8):  # The idle one first, then those that have sent nothing yet.
+            assert limited.get("/health").status_code == 200
+            stack.enter_context(raw(limited))
+            eventually(lambda: timers.pending == 8)
+        assert b"503" in rest(idle)
+        upload.sendall(b'"n": 7}')
+        assert b"200 OK" in rest(upload)
 
 
 def test_the_peer_with_the_most_unfinished_requests_gives_way_first(

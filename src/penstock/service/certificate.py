@@ -13,6 +13,8 @@ LOOK_SECONDS = 10.0
 """So often the files are looked at."""
 HANDSHAKE_SECONDS = 10.0
 """A client that has not completed its handshake after this time loses its connection."""
+SHUTDOWN_SECONDS = 5.0
+"""And one that does not answer the end of its connection, after this one."""
 
 _log = logging.getLogger("penstock.service")
 

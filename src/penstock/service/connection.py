@@ -28,6 +28,8 @@ HEAD_BYTES_MAX = 32 << 10
 """Of a head, and again of what stands behind a body."""
 WAITING_MAX = 8
 """So many requests may wait behind the one that is being answered."""
+FRESH_SECONDS = 1.0
+"""A new connection has so long to send the head of a request before it gives way to others."""
 _phases = itertools.count()
 
 
@@ -184,6 +186,7 @@ class Connection(_Impatient, HttpToolsProtocol):
     """The request that is being answered; `cycle` may be one behind it."""
     _phase: Phase | None = None
     _phase_timer: Timer | None = None
+    _phase_since = 0.0
     _phase_number = 0
     """Counts the phases of all connections in the order in which they began."""
     _has_been_answered = False
@@ -202,6 +205,15 @@ class Connection(_Impatient, HttpToolsProtocol):
     def peer(self) -> str | None:
         """The address of whoever sends."""
         return self.client[0] if self.client else None
+
+    @property
+    def _claim(self) -> int:
+        """How much a connection without a complete request has a right to stay."""
+        if self._phase == "body":
+            return 3  # It would lose what it has sent.
+        if self._has_been_answered:
+            return 1  # It is idle, and may begin anew at any time.
+        return 0 if self.loop.time() - self._phase_since >= FRESH_SECONDS else 2
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -290,7 +302,7 @@ class Connection(_Impatient, HttpToolsProtocol):
             self._phase_timer = None
         self._phase = phase
         if phase is not None:
-            self._phase_number = next(_phases)
+            self._phase_number, self._phase_since = next(_phases), self.loop.time()
             seconds = self.limits.head_seconds if phase == "head" else self.limits.body_seconds
             self._phase_timer = self.limits.call_later(self.loop, seconds, self._too_slow, phase, seconds)
 
@@ -362,15 +374,11 @@ class Socket(_Impatient, WebSocketsSansIOProtocol):
 def _first_to_give_way(connections: Iterable[object]) -> Connection | None:
     """Whoever has the least claim among those who have no complete request here; None if all are being served.
 
-    Of the peer that has the most of them, one that never completed a request before others, and the longest one first.
+    Of the peer that has the most of them, the one with the least claim, and of several the longest.
     """
     waiting = [each for each in connections if isinstance(each, Connection) and each._phase is not None]
     share = Counter(each.peer for each in waiting)
-    return min(
-        waiting,
-        key=lambda each: (-share[each.peer], each._has_been_answered, each._phase_number),
-        default=None,
-    )
+    return min(waiting, key=lambda each: (-share[each.peer], each._claim, each._phase_number), default=None)
 
 
 def _last_word(status: int, message: str, todo: str) -> bytes:

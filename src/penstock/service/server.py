@@ -18,7 +18,7 @@ import uvloop
 
 from penstock.errors import ServeRefused
 from penstock.service.application import application
-from penstock.service.certificate import HANDSHAKE_SECONDS, Certificate
+from penstock.service.certificate import HANDSHAKE_SECONDS, SHUTDOWN_SECONDS, Certificate
 from penstock.service.connection import CallLater, Limits, call_later, protocols
 from penstock.service.service import Service
 from penstock.settings import Settings
@@ -132,6 +132,7 @@ class Loop(uvloop.Loop):
     async def create_server(self, *args: Any, **options: Any) -> Any:
         if options.get("ssl") is not None:
             options["ssl_handshake_timeout"] = HANDSHAKE_SECONDS
+            options["ssl_shutdown_timeout"] = SHUTDOWN_SECONDS
         return await super().create_server(*args, **options)
 
 
