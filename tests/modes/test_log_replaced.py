@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
@@ -94,6 +95,31 @@ def test_a_log_restored_from_an_older_copy_is_refused(tmp_path: Path, spark: Spa
         append(lab, *later)
     with pytest.raises(LogReplaced, match="arrived at" if later else "ends at offset 2, and the views have read it up"):
         run(lab)
+
+
+def test_a_topic_of_another_id_with_the_very_same_records_is_gone_on_with(tmp_path: Path, spark: SparkSession) -> None:
+    """As where a log was moved to a place that had a topic of that name."""
+    lab = Lab(tmp_path, counts(), spark)
+    append(lab, *"aabb")
+    run(lab)
+    records = lab.topics["events"].slice()
+    before = lab.topics["events"].definition.id
+    recreate_topic(lab)
+    assert lab.topics["events"].definition.id != before
+    for partition in lab.topics["events"].partitions:
+        mine = records.filter(pc.equal(records.column("_partition"), partition.number))
+        stamps = mine.column("_arrived").combine_chunks()
+        partition.append(mine.select(["k"]).combine_chunks().to_batches()[0], arrived=stamps)
+    append(lab, "a")
+    assert run(lab) == {"hits": [("a", 3), ("b", 2)]}
+
+
+def test_a_topic_of_which_nothing_was_read_may_be_recreated(tmp_path: Path, spark: SparkSession) -> None:
+    lab = Lab(tmp_path, counts(), spark)
+    run(lab)
+    recreate_topic(lab)
+    append(lab, "a")
+    assert run(lab) == {"hits": [("a", 1)]}
 
 
 def test_a_topic_recreated_during_a_run_ends_the_run(tmp_path: Path, spark: SparkSession) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import DRIVERS, ROOT
-from tests.documentation import BlockFailed, blocks_of, marks_of, run_page
+from tests.docs.documentation import BlockFailed, blocks_of, marks_of, run_page
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 EXAMPLES = [path for path in sorted((ROOT / "src").rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")]

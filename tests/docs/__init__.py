@@ -1,0 +1,1 @@
+"""The blocks of README and docs do what they show."""
