@@ -35,8 +35,8 @@ def tied_limits(plan: Node, inputs: Mapping[str, Input], key: tuple[str, ...]) -
         unique = _unique(ordered, inputs)
         tells = [own, {number for number, _ in node.outputs()}, *unique]
         if not any(columns and columns <= by for columns in tells):
-            names = dict(ordered.outputs())
-            yield _LIMITS[node.kind], [names[number] for number in next(iter(unique), set()) if number in names]
+            first = next(iter(unique), set())
+            yield _LIMITS[node.kind], [name for number, name in ordered.outputs() if number in first]
 
 
 def _unique(node: Node, inputs: Mapping[str, Input]) -> list[set[int]]:
