@@ -23,6 +23,7 @@ from penstock.pipeline.pipeline import Pipeline
 from penstock.service.server import serving
 from penstock.settings import AlertsSettings, LogSettings, ServeSettings, Settings, ViewsSettings
 from penstock.testing import ManualClock
+from penstock.views.database_clock import moment_us
 from penstock.views.store import Store, open_store
 from tests.alerts.mail_server import PASSWORD, USER, MailServer
 from tests.alerts.waiting import entries, put, states
@@ -431,6 +432,19 @@ def test_an_entry_that_another_courier_holds_is_not_polled(store: Store, monkeyp
     time.sleep(0.3)
     assert len(looks) == 1
     courier.close(grace_seconds=3600)  # It does not wait for the other one either.
+
+
+def test_a_courier_whose_clock_is_ahead_takes_no_claim_of_another(
+    any_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with any_store.snapshot() as snapshot:
+        now = moment_us(snapshot.connection)
+    put(any_store, "http://127.0.0.1:9/x", next_us=now, holder="another", lease_us=now + HOUR_US)
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 2 * HOUR_US * 1000)
+    assert Courier(any_store, AlertsSettings()).deliver() == 0
+    [entry] = entries(any_store)
+    assert entry.attempts == 0
 
 
 def test_an_address_that_names_nobody_has_failed_at_once(store: Store) -> None:

@@ -17,7 +17,7 @@ NOW = 1 << 60
 
 def claim(store: Store, number: int, holder: str, now: int = NOW) -> Claimed | None:
     with store.transaction(None) as tx:
-        return told.claim(tx.connection, ("shop", "too_many", number), holder, now, now + 1000)
+        return told.claim(tx.connection, ("shop", "too_many", number), holder, now, 1000)
 
 
 def test_an_entry_is_claimed_once_until_the_claim_runs_out(any_store: Store) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import func, insert, select
 
 from penstock.alerts.entries import Entry, recent
-from penstock.clock import now_us
+from penstock.views.database_clock import moment_us
 from penstock.views.store import Store
 from penstock.views.system_tables import ALERTS
 
@@ -25,11 +25,12 @@ def put(store: Store, receiver: str, *, text: str = "/pay failed 31 times", rows
     """One more entry of alert `too_many` in pipeline `shop`; returns its number."""
     told = [ROW] if rows is None else rows
     with store.transaction(None) as tx:
+        now = moment_us(tx.connection)
         number = int(tx.connection.execute(select(func.coalesce(func.max(ALERTS.c.number), 0))).scalar_one()) + 1
         entry = {
             "pipeline": "shop", "alert": "too_many", "number": number, "view_name": "errors", "receiver": receiver,
             "text": text, "told_rows": json.dumps(told), "rows_total": len(told), "clock_us": NOON_US,
-            "created_us": now_us(), "state": "waiting", "attempts": 0, "next_us": now_us(),
+            "created_us": now, "state": "waiting", "attempts": 0, "next_us": now,
         }  # fmt: skip
         tx.connection.execute(insert(ALERTS).values({**entry, **values}))
     return number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -178,6 +179,22 @@ def test_a_clock_that_was_set_back_keeps_no_owner_alive(engine: Engine, clock: M
     with own(engine, "shop", lease=LEASE, clock=clock, sleep=not_at_all) as second:
         assert second.epoch == 2
     first.release()
+
+
+@pytest.mark.parametrize("ahead", [2 * LEASE, -2 * LEASE])
+def test_the_clock_of_another_machine_keeps_or_takes_no_lease(
+    engine: Engine, ahead: timedelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = time.time_ns
+    with own(engine, "shop", lease=LEASE) as owner:
+        monkeypatch.setattr(time, "time_ns", lambda: real() + ahead // SECOND * 1_000_000_000)
+        with pytest.raises(PipelineOwned):
+            own(engine, "shop", lease=LEASE)
+        with engine.begin() as connection:
+            claim(connection, owner)  # By the other clock; what it leaves is read by the right one.
+        monkeypatch.setattr(time, "time_ns", real)
+        with pytest.raises(PipelineOwned):
+            own(engine, "shop", lease=LEASE)
 
 
 def test_an_owner_frozen_past_its_lease_changes_nothing(url: str, engine: Engine, clock: ManualClock) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+
+import pytest
 
 from penstock.views import runs
 from penstock.views.runs import Run, Sample
@@ -31,6 +34,16 @@ def test_a_run_that_owns_its_pipeline_is_alive(store: Store) -> None:
         assert run.state(run.seen_us + SECOND) == "running"
         assert (run.pipeline, run.epoch, run.mode, run.pid) == ("shop", made.epoch, "stream", owner.pid)
         assert not run.is_alive(run.seen_us + 3600 * SECOND), "no sign of life for an hour"
+
+
+def test_a_run_is_alive_for_a_reader_whose_clock_is_hours_ahead(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with store.own("shop") as owner:
+        with store.transaction(owner) as tx:
+            runs.begin(tx.connection, owner, "stream")
+        real = time.time_ns
+        monkeypatch.setattr(time, "time_ns", lambda: real() + 2 * 3600 * 1_000_000_000)
+        [run] = known(store)
+        assert run.state() == "running"
 
 
 def test_a_run_that_let_go_without_a_word_was_killed(store: Store) -> None:

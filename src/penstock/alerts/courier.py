@@ -30,6 +30,7 @@ from penstock.errors import NotDelivered, PenstockError
 from penstock.pipeline.definition import AlertSpec
 from penstock.pipeline.receivers import Receiver, ReceiverUnclear, parse_receiver
 from penstock.settings import AlertsSettings
+from penstock.views.database_clock import DATABASE_NOW_US, moment_us
 from penstock.views.store import Store
 
 _log = logging.getLogger("penstock.alerts")
@@ -73,7 +74,7 @@ class Courier:
         store: Store | Callable[[], Store | None],
         settings: AlertsSettings,
         *,
-        clock: Clock = now_us,
+        clock: Clock | None = None,
         timing: Timing = TIMING,
     ) -> None:
         self._store = store
@@ -124,7 +125,7 @@ class Courier:
         tried: set[tuple[str, str, int]] = set()
         while not self._stopping.is_set():
             with store.snapshot() as snapshot:
-                found = entries.due(snapshot.connection, self._clock(), self._schemes, ROUND_ENTRIES + len(tried))
+                found = entries.due(snapshot.connection, self._now(), self._schemes, ROUND_ENTRIES + len(tried))
             places = [each for each in found if each not in tried]
             if not places:
                 break
@@ -158,19 +159,18 @@ class Courier:
                 return longest
             with store.snapshot() as snapshot:
                 next_us = entries.next_due(snapshot.connection, self._schemes)
+                now = moment_us(snapshot.connection, self._clock)
         except Exception as error:
             _log.debug("alerts: nobody can tell what is due: %s", error)
             return longest
-        return longest if next_us is None else min((next_us - self._clock()) / 1e6, longest)
+        return longest if next_us is None else min((next_us - now) / 1e6, longest)
 
     def _try(self, store: Store, place: tuple[str, str, int]) -> bool:
         """Claims an entry, sends it, and writes how it went. True if it was sent."""
         self._is_sending = True
         try:
-            now = self._clock()
             with store.transaction(None) as tx:
-                until_us = now + int(self._timing.lease * 1e6)
-                claimed = entries.claim(tx.connection, place, self._holder, now, until_us)
+                claimed = entries.claim(tx.connection, place, self._holder, self._now(), int(self._timing.lease * 1e6))
             if claimed is None:
                 return False
             with self._holding(store, claimed):
@@ -179,7 +179,7 @@ class Courier:
                 except NotDelivered as error:
                     self._failed(store, claimed, error)
                     return False
-                self._note(store, claimed, state="sent", sent_us=self._clock(), next_us=None, error=note)
+                self._note(store, claimed, state="sent", sent_us=self._now(), next_us=None, error=note)
             return True
         finally:
             self._is_sending = False
@@ -193,7 +193,7 @@ class Courier:
             while not is_done.wait(self._timing.lease / 4):
                 try:
                     with store.transaction(None) as tx:
-                        until_us = self._clock() + int(self._timing.lease * 1e6)
+                        until_us = self._now() + int(self._timing.lease * 1e6)
                         entries.renew(tx.connection, claimed, self._holder, until_us)
                 except Exception as error:  # Nobody else can claim it either, while the database is away.
                     _log.debug("alerts: a claim could not be renewed: %s", error)
@@ -246,12 +246,12 @@ class Courier:
             raise NotDelivered(claimed.entry.receiver, reason, is_retryable=False) from error
 
     def _failed(self, store: Store, claimed: Claimed, error: NotDelivered) -> None:
-        entry, now = claimed.entry, self._clock()
-        is_over = not error.is_retryable or now - claimed.first_us >= self._give_up_us
+        entry = claimed.entry
+        is_over = not error.is_retryable or claimed.claimed_us - claimed.first_us >= self._give_up_us
         values = (
             {"state": "failed", "next_us": None}
             if is_over
-            else {"next_us": now + int(pause_seconds(entry.attempts, self._timing.pauses) * 1e6)}
+            else {"next_us": self._now() + int(pause_seconds(entry.attempts, self._timing.pauses) * 1e6)}
         )
         self._note(store, claimed, error=error.reason[:1000], **values)
         level = logging.ERROR if is_over else logging.WARNING
@@ -263,7 +263,11 @@ class Courier:
             return
         self._forget_at = time.monotonic() + FORGET_SECONDS
         with store.transaction(None) as tx:
-            entries.forget(tx.connection, self._clock() - self._keep_us)
+            entries.forget(tx.connection, self._now() - self._keep_us)
+
+    def _now(self) -> entries.Moment:
+        """By the database's clock, which all couriers have in common, unless a test has handed in another one."""
+        return DATABASE_NOW_US if self._clock is None else self._clock()
 
 
 @contextmanager

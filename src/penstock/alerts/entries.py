@@ -17,6 +17,8 @@ from penstock.pipeline.receivers import shown_receiver
 from penstock.views.system_tables import ALERTS
 
 State = Literal["waiting", "sent", "failed"]
+Moment = int | ColumnElement[int]
+"""In microseconds: `DATABASE_NOW_US`, which all machines have in common, or what a test says."""
 _A = ALERTS.c
 
 
@@ -54,6 +56,8 @@ class Claimed:
     address: str
     first_us: int
     """When it was first tried."""
+    claimed_us: int
+    """When it was tried now."""
 
 
 def recent(connection: Connection, *, pipeline: str | None = None, limit: int = 50) -> list[Entry]:
@@ -68,7 +72,7 @@ def find(connection: Connection, pipeline: str, alert: str, number: int) -> Entr
     return None if row is None else _entry(row)
 
 
-def retry(connection: Connection, now: int, pipeline: str | None = None, alert: str | None = None) -> int:
+def retry(connection: Connection, now: Moment, pipeline: str | None = None, alert: str | None = None) -> int:
     """Lets what has failed wait again, from the start. Returns how many there were."""
     wanted = [_A.state == "failed", _A.receiver != ""]
     wanted += [] if pipeline is None else [_A.pipeline == pipeline]
@@ -77,7 +81,7 @@ def retry(connection: Connection, now: int, pipeline: str | None = None, alert: 
     return connection.execute(update(ALERTS).where(*wanted).values(values)).rowcount
 
 
-def forget(connection: Connection, until_us: int) -> int:
+def forget(connection: Connection, until_us: Moment) -> int:
     """Removes what was settled before; what waits stays. Returns how many there were."""
     return connection.execute(delete(ALERTS).where(_A.state != "waiting", _A.created_us < until_us)).rowcount
 
@@ -85,7 +89,7 @@ def forget(connection: Connection, until_us: int) -> int:
 # --- for couriers ---
 
 
-def due(connection: Connection, now: int, schemes: Collection[str], limit: int) -> list[tuple[str, str, int]]:
+def due(connection: Connection, now: Moment, schemes: Collection[str], limit: int) -> list[tuple[str, str, int]]:
     """Entries that could be claimed now, the longest waiting first: pipeline, alert and number of each."""
     query: Select[Any] = (
         select(_A.pipeline, _A.alert, _A.number)
@@ -105,17 +109,20 @@ def next_due(connection: Connection, schemes: Collection[str]) -> int | None:
     return found
 
 
-def claim(connection: Connection, place: tuple[str, str, int], holder: str, now: int, until_us: int) -> Claimed | None:
+def claim(
+    connection: Connection, place: tuple[str, str, int], holder: str, now: Moment, lease_us: int
+) -> Claimed | None:
     """Makes an entry this courier's for a while; None if another one was faster. One statement decides."""
-    values: dict[str, Any] = {"holder": holder, "lease_us": until_us, "attempts": _A.attempts + 1}
+    values: dict[str, Any] = {"holder": holder, "lease_us": now + lease_us, "attempts": _A.attempts + 1}
     taken = connection.execute(update(ALERTS).where(_this(*place), _is_free(now)).values(values))
     if taken.rowcount != 1:
         return None
     row = connection.execute(select(ALERTS).where(_this(*place))).one()
-    return Claimed(_entry(row), row.receiver, now if row.first_us is None else row.first_us)
+    claimed_us: int = row.lease_us - lease_us
+    return Claimed(_entry(row), row.receiver, claimed_us if row.first_us is None else row.first_us, claimed_us)
 
 
-def renew(connection: Connection, claimed: Claimed, holder: str, until_us: int) -> bool:
+def renew(connection: Connection, claimed: Claimed, holder: str, until_us: Moment) -> bool:
     """Keeps a claim for longer. False if it had run out and was taken by another."""
     entry = claimed.entry
     mine = (_this(entry.pipeline, entry.alert, entry.number), _A.holder == holder, _A.state == "waiting")
@@ -130,7 +137,7 @@ def settle(connection: Connection, claimed: Claimed, holder: str, **values: Any)
     return connection.execute(update(ALERTS).where(*mine).values(given)).rowcount == 1
 
 
-def _is_free(now: int) -> ColumnElement[bool]:
+def _is_free(now: Moment) -> ColumnElement[bool]:
     return and_(_A.state == "waiting", _A.next_us <= now, or_(_A.lease_us.is_(None), _A.lease_us <= now))
 
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlalchemy import Connection, delete, insert, select, update
 
-from penstock.clock import now_us
 from penstock.events.schema import parse_ddl
 from penstock.pipeline.receivers import parse_receiver
 from penstock.upkeep.changes import KEY
+from penstock.views.database_clock import moment_us
 from penstock.views.json_values import to_json
 from penstock.views.outbox import enqueue
 from penstock.views.system_tables import ALERTS, ALERTS_LAST, ALERTS_TOLD
@@ -118,8 +118,9 @@ def _tell(connection: Connection, pipeline: str, found: Found, number: int, cloc
     new = [place for place, key in enumerate(keys) if key not in told]
     if not new:
         return 0
+    now = moment_us(connection)
     try:
-        entries = [_failed(found)] if found.error is not None else _entries(found, new)
+        entries = [_failed(found)] if found.error is not None else _entries(found, new, now)
     except Exception as error:
         failed = replace(found, rows=found.rows.slice(0, 0), error=failure(error))
         return _tell(connection, pipeline, failed, number, clock_us)
@@ -130,7 +131,6 @@ def _tell(connection: Connection, pipeline: str, found: Found, number: int, cloc
     if found.error is None:
         _send_to_topics(connection, pipeline, found, new, clock_us)
     common = {"pipeline": pipeline, "alert": spec.name, "view_name": spec.view, "clock_us": clock_us}
-    now = now_us()
     connection.execute(
         insert(ALERTS),
         [
@@ -157,7 +157,7 @@ def _failed(found: Found) -> dict[str, Any]:
     return {"receiver": "", "text": text, "told_rows": "[]", "rows_total": 0, "state": "failed", "error": error}
 
 
-def _entries(found: Found, new: Sequence[int]) -> list[dict[str, Any]]:
+def _entries(found: Found, new: Sequence[int], now: int) -> list[dict[str, Any]]:
     """One for each receiver, and for each address of a mail."""
     spec, shape = found.alert.spec, found.alert.shape
     first = found.rows.take(pa.array(new[:ROWS_MAX], pa.int64()))
@@ -174,7 +174,7 @@ def _entries(found: Found, new: Sequence[int]) -> list[dict[str, Any]]:
     }
     receivers = dict.fromkeys(one for each in spec.receivers for one in parse_receiver(each).single)
     # What goes to a topic is handed to the outbox, and so it is as good as there.
-    sent = {"state": "sent", "sent_us": now_us()}
+    sent = {"state": "sent", "sent_us": now}
     return [
         {**common, "receiver": each.address, **(sent if each.kind == "topic" else {"state": "waiting"})}
         for each in receivers

@@ -120,13 +120,13 @@ def retry(
       penstock alert retry --pipeline weblogs
     """
     from penstock.alerts.entries import retry as wait_again
-    from penstock.clock import now_us
+    from penstock.views.database_clock import DATABASE_NOW_US
 
     count = 0
     with open_views(settings_of(context, log_url, views_url)) as store:
         if store is not None:
             with store.transaction(None) as tx:
-                count = wait_again(tx.connection, now_us(), pipeline, alert)
+                count = wait_again(tx.connection, DATABASE_NOW_US, pipeline, alert)
     print(f"{counted(count, 'message')} that had failed {'waits' if count == 1 else 'wait'} again")
 
 

@@ -57,7 +57,7 @@ def build(screen: Screen) -> None:
         seconds = _step_seconds(beat)
         step.say(duration(seconds) if seconds is not None else NOTHING)
         views.say(count(len(beat.views)), f"of {plural(len(known), 'topic')}")
-        alive = [each for each in beat.runs if each.is_alive(beat.at_us)]
+        alive = [each for each in beat.runs if each.is_alive()]
         running.show(run_rows(alive, beat.at_us))
         alerts.show(entry_rows(beat.entries[:5], beat.at_us))
         _draw(screen, beat, [*known], rates, arrivals, lags)

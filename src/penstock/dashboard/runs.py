@@ -62,7 +62,7 @@ def run_rows(runs: Sequence[Run], now_us: int) -> list[list[Cell]]:
 
 
 def _run_row(run: Run, now_us: int) -> list[Cell]:
-    is_alive = run.is_alive(now_us)
+    is_alive = run.is_alive()
     state = "running" if is_alive else run.outcome or "killed"
     ended_us = now_us if is_alive else run.ended_us or run.seen_us
     seconds = [each.seconds for each in run.samples][-60:]

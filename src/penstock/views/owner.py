@@ -19,8 +19,9 @@ from typing import Any, Self
 from sqlalchemy import Connection, Engine, bindparam, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from penstock.clock import Clock, now_us
+from penstock.clock import Clock
 from penstock.errors import OwnershipLost
+from penstock.views.database_clock import DATABASE_NOW_US, moment_us
 from penstock.views.process import Process, this_process
 from penstock.views.system_tables import OWNER
 from penstock.views.takeover import OnWait, take_over
@@ -35,11 +36,8 @@ BEATS_PER_LEASE = 4
 
 _O = OWNER.c
 # Built once: this is the first statement of every transaction.
-_RENEW = (
-    update(OWNER)
-    .where(_O.pipeline == bindparam("of"), _O.epoch == bindparam("held"), _O.holder == bindparam("by"))
-    .values(renewed_us=bindparam("now"))
-)
+_MINE = update(OWNER).where(_O.pipeline == bindparam("of"), _O.epoch == bindparam("held"), _O.holder == bindparam("by"))
+_RENEW, _RENEW_AT = _MINE.values(renewed_us=DATABASE_NOW_US), _MINE.values(renewed_us=bindparam("now"))
 
 
 def own(
@@ -47,7 +45,7 @@ def own(
     pipeline: str,
     *,
     lease: timedelta = LEASE,
-    clock: Clock = now_us,
+    clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
     on_wait: OnWait | None = None,
 ) -> Owner:
@@ -55,7 +53,8 @@ def own(
 
     An owner whose process is gone, or whose lease ran out, is replaced. PipelineOwned if there is a living one. While
     another process holds the database's lock this waits for it, however long, and tells `on_wait` for whom (by
-    default: a warning). Of several that come at once exactly one becomes the owner.
+    default: a warning). Of several that come at once exactly one becomes the owner. Leases go by the database's clock;
+    tests may hand in another `clock`.
     """
     process, holder = this_process(), secrets.token_hex(8)
     on_wait = on_wait or logger.warning
@@ -69,7 +68,7 @@ def claim(connection: Connection, owner: Owner) -> None:
     Takes the database's write lock (PostgreSQL: the lock of the owner's row) until the transaction ends, so nobody
     can take over in between. OwnershipLost if somebody has: then roll back and stop.
     """
-    if not owner.is_lost and _renew(connection, owner):
+    if not owner.is_lost and owner.renew(connection):
         return
     owner.lose()
     row = connection.execute(select(OWNER).where(_O.pipeline == owner.pipeline)).one_or_none()
@@ -94,7 +93,7 @@ class Owner:
         process: Process,
         *,
         lease: timedelta = LEASE,
-        clock: Clock = now_us,
+        clock: Clock | None = None,
     ) -> None:
         self.pipeline = pipeline
         self.epoch = epoch
@@ -102,7 +101,7 @@ class Owner:
         self.pid = process.pid
         self.host = process.host
         self.lease = lease
-        self.clock = clock
+        self._clock = clock
         self._engine = engine
         self._lost = threading.Event()
         self._stopping = threading.Event()
@@ -111,6 +110,17 @@ class Owner:
 
     def __repr__(self) -> str:
         return f"Owner({self.pipeline!r}, epoch={self.epoch}{', lost' if self.is_lost else ''})"
+
+    def moment_us(self, connection: Connection) -> int:
+        """What time it is, as its lease has it."""
+        return moment_us(connection, self._clock)
+
+    def renew(self, connection: Connection) -> bool:
+        """Gives a sign of life. False if the pipeline is somebody else's."""
+        values: dict[str, Any] = {"of": self.pipeline, "held": self.epoch, "by": self.holder}
+        if self._clock is None:
+            return connection.execute(_RENEW, values).rowcount == 1
+        return connection.execute(_RENEW_AT, values | {"now": self._clock()}).rowcount == 1
 
     @property
     def is_lost(self) -> bool:
@@ -149,15 +159,10 @@ class Owner:
         while not self._stopping.wait(self.lease.total_seconds() / BEATS_PER_LEASE):
             try:
                 with self._engine.begin() as connection:
-                    is_mine = _renew(connection, self)
+                    is_mine = self.renew(connection)
             except SQLAlchemyError as error:
                 logger.warning("views: no sign of life for pipeline %s: %s", self.pipeline, error)
                 continue
             if not is_mine and not self._stopping.is_set():
                 logger.error("views: pipeline %s was taken over by another run", self.pipeline)
                 self.lose()
-
-
-def _renew(connection: Connection, owner: Owner) -> bool:
-    values: dict[str, Any] = {"of": owner.pipeline, "held": owner.epoch, "by": owner.holder, "now": owner.clock()}
-    return connection.execute(_RENEW, values).rowcount == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, bindparam, delete, insert, select, update
 
-from penstock.clock import now_us
+from penstock.views.database_clock import DATABASE_NOW_US, moment_us
 from penstock.views.owner import Owner
 from penstock.views.system_tables import OWNER, RUNS
 
@@ -19,7 +19,7 @@ _R, _O = RUNS.c, OWNER.c
 _UPDATE = (
     update(RUNS)
     .where(_R.pipeline == bindparam("of"), _R.epoch == bindparam("held"), _R.mode == bindparam("by"))
-    .values(seen_us=bindparam("now"), rows=bindparam("read"), steps=bindparam("taken"), samples=bindparam("lately"))
+    .values(seen_us=DATABASE_NOW_US, rows=bindparam("read"), steps=bindparam("taken"), samples=bindparam("lately"))
 )
 
 
@@ -64,10 +64,12 @@ class Run:
     """The last of them, the oldest first."""
     silent_us: int = 0
     """After so long without a sign of life it is taken for dead; 0 if another run owns the pipeline already."""
+    read_us: int = 0
+    """When all this was read, by the clock of the database, as are the other times of the run itself."""
 
     def is_alive(self, moment_us: int | None = None) -> bool:
-        """Whether it runs at this moment, as far as can be known."""
-        now = now_us() if moment_us is None else moment_us
+        """Whether it ran when this was read, or at another moment, as far as can be known."""
+        now = self.read_us if moment_us is None else moment_us
         return self.ended_us is None and now - self.seen_us < self.silent_us
 
     def state(self, moment_us: int | None = None) -> str:
@@ -79,12 +81,12 @@ def begin(connection: Connection, owner: Owner, mode: str) -> Run:
     """Notes a run, within the owner's transaction. One of the same owner and mode is gone on with."""
     mine = (_R.pipeline == owner.pipeline, _R.epoch == owner.epoch, _R.mode == mode)
     known = connection.execute(select(RUNS).where(*mine)).one_or_none()
-    now = owner.clock()
+    now = owner.moment_us(connection)
     if known is not None:
         connection.execute(update(RUNS).where(*mine).values(ended_us=None, outcome="", seen_us=now))
         return _run(known)
     run = Run(owner.pipeline, owner.epoch, mode, owner.pid, owner.host, now, now)
-    values = {name: value for name, value in asdict(run).items() if name != "silent_us"}
+    values = {name: value for name, value in asdict(run).items() if name in _R}
     connection.execute(insert(RUNS), {**values, "samples": "[]"})
     old = _R.epoch <= owner.epoch - RUNS_MAX
     connection.execute(delete(RUNS).where(_R.pipeline == owner.pipeline, old))
@@ -99,7 +101,6 @@ def note(connection: Connection, run: Run) -> None:
             "of": run.pipeline,
             "held": run.epoch,
             "by": run.mode,
-            "now": now_us(),
             "read": run.rows,
             "taken": run.steps,
             "lately": json.dumps([astuple(each) for each in run.samples], separators=(",", ":")),
@@ -110,7 +111,7 @@ def note(connection: Connection, run: Run) -> None:
 def end(connection: Connection, run: Run, outcome: str) -> None:
     """The run is over."""
     mine = (_R.pipeline == run.pipeline, _R.epoch == run.epoch, _R.mode == run.mode)
-    now = now_us()
+    now = moment_us(connection)
     connection.execute(update(RUNS).where(*mine).values(ended_us=now, seen_us=now, outcome=outcome))
 
 
@@ -120,11 +121,12 @@ def recent(connection: Connection, *, pipeline: str | None = None, limit: int = 
     query = select(RUNS, _O.renewed_us, _O.lease_us).outerjoin(OWNER, owned)
     if pipeline is not None:
         query = query.where(_R.pipeline == pipeline)
-    found = connection.execute(query.order_by(_R.started_us.desc(), _R.epoch.desc()).limit(limit))
-    return [_run(row, row.renewed_us or 0, row.lease_us or 0) for row in found]
+    found = connection.execute(query.order_by(_R.started_us.desc(), _R.epoch.desc()).limit(limit)).all()
+    now = moment_us(connection)
+    return [_run(row, row.renewed_us or 0, row.lease_us or 0, now) for row in found]
 
 
-def _run(row: Row[Any], renewed_us: int = 0, lease_us: int = 0) -> Run:
+def _run(row: Row[Any], renewed_us: int = 0, lease_us: int = 0, read_us: int = 0) -> Run:
     return Run(
         row.pipeline,
         row.epoch,
@@ -139,4 +141,5 @@ def _run(row: Row[Any], renewed_us: int = 0, lease_us: int = 0) -> Run:
         row.steps,
         tuple(Sample(*each) for each in json.loads(row.samples)),
         lease_us,
+        read_us,
     )

@@ -23,6 +23,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from penstock.clock import Clock
 from penstock.errors import PipelineOwned
+from penstock.views.database_clock import moment_us
 from penstock.views.process import Process, is_stopped, write_lock_holder
 from penstock.views.system_tables import OWNER, create_system_tables
 
@@ -46,7 +47,7 @@ def take_over(
     process: Process,
     *,
     lease: timedelta,
-    clock: Clock,
+    clock: Clock | None,
     sleep: Callable[[float], None],
     on_wait: OnWait,
 ) -> int:
@@ -75,7 +76,7 @@ def take_over(
 class _Newcomer:
     """One that wants to own a pipeline, and what it has seen of the one that does."""
 
-    def __init__(self, pipeline: str, holder: str, process: Process, lease: timedelta, clock: Clock) -> None:
+    def __init__(self, pipeline: str, holder: str, process: Process, lease: timedelta, clock: Clock | None) -> None:
         self.has_waited = False
         self.look_again_seconds = 0.0
         self._pipeline = pipeline
@@ -105,7 +106,7 @@ class _Newcomer:
         mine = OWNER.c.pipeline == self._pipeline
         row = connection.execute(select(OWNER).where(mine).with_for_update()).one()
         self.has_waited |= time.monotonic() - began > 0.5 * WAIT_SECONDS
-        now = self._clock()
+        now = moment_us(connection, self._clock)  # After the lock: it may have been waited for.
         if not self._may_replace(row, now):
             return None
         epoch: int = row.epoch + 1
