@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import apsw
 import pytest
 from pyspark.sql import SparkSession
 
 from penstock import Pipeline
-from penstock.errors import TopicDiffers
+from penstock.errors import StoreUnavailable, TopicDiffers
 from penstock.modes.batch import run_batch
-from penstock.modes.stream import run_stream
+from penstock.modes.running import RunningSet
+from penstock.modes.stream import Stop, run_stream
 from penstock.upkeep.changelog import changelog_ddl
 from penstock.upkeep.compiled import CompiledView, compile_pipeline
 from tests.modes.harness import Lab, Rows, rows_of
@@ -140,3 +143,62 @@ def test_a_view_with_other_columns_needs_another_topic_and_nothing_is_done_befor
     assert sorted((each["operation"], *each["after"].values()) for each in told if each["after"]["k"]) == [
         ("insert", "a", 2, 3), ("insert", "b", 1, 1),
     ]  # fmt: skip
+
+
+class Server:
+    """A database that is gone once, after a stream has come so far; the one that takes over lacks its last commits."""
+
+    is_done = False
+
+    def __init__(self, events: int) -> None:
+        self._events = events
+        self._has_failed = False
+
+    def begin(self, *_: object) -> None: ...
+
+    def abandon(self) -> None: ...
+
+    def seconds_until_due(self) -> None: ...
+
+    def go_on(self, running: list[RunningSet]) -> bool:
+        if not self._has_failed and all(each.fence.offsets["events"][0] == self._events for each in running):
+            self._has_failed = True
+            raise StoreUnavailable("views", "the server is gone")
+        return False
+
+
+def copied(source: Path, target: Path) -> None:
+    """What one database holds, in another one, whoever has it open."""
+    with (
+        closing(apsw.Connection(str(source))) as read,
+        closing(apsw.Connection(str(target))) as written,
+        written.backup("main", read, "main") as backup,
+    ):
+        backup.step()
+
+
+def test_no_change_is_lost_where_another_server_takes_over_without_the_last_commits(
+    tmp_path: Path, spark: SparkSession, views: tuple[CompiledView, ...], mirrored: tuple[CompiledView, ...]
+) -> None:
+    """What was sent of the lost steps is in the log, under ids that the other server would use again."""
+    lab = Lab(tmp_path, source(), spark, compiled=views)
+    copy = Lab(tmp_path, mirror(views), spark, compiled=mirrored)
+    append(lab, 0, 3)
+    stop = Stop()
+
+    def stepped(_: object, running: RunningSet, __: int) -> None:
+        events = running.fence.offsets["events"][0]
+        if events == 3 and not (tmp_path / "older.db").exists():
+            copied(tmp_path / "source.db", tmp_path / "older.db")
+            append(lab, 3, 7)
+        if events == 12:
+            stop()
+
+    def take_over(*_: object) -> None:
+        copied(tmp_path / "older.db", tmp_path / "source.db")
+        append(lab, 7, 12)
+
+    with lab.engine("source") as (engine, store):
+        run_stream(engine, beside=Server(7), on_step=stepped, on_retry=take_over, stop=stop)
+        rows = rows_of(engine, store)
+    assert copy.batch() == as_mirrored(rows)

@@ -28,11 +28,13 @@ from penstock.modes.topics import (
     make_alert_topics,
     make_changelog,
     make_topics,
+    told_topics,
 )
 from penstock.modes.until import Until, reached
 from penstock.modes.ways import check_only_stepped
 from penstock.pipeline.pipeline import Pipeline
 from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
+from penstock.upkeep.commit import dead_topic
 from penstock.upkeep.compiled import CompiledView, compile_pipeline
 from penstock.upkeep.fold import STATE
 from penstock.upkeep.recent_rows import Shelves
@@ -95,11 +97,22 @@ class Engine:
         if None not in topics.values():
             reached(until, self.topics)
         make_topics(self.pipeline, self.log)
-        sent = [make_changelog(view, self.log) for view in self.views if view.spec.changelog]
-        for topic in [*sent, *make_alert_topics(self.pipeline, self.log)]:
-            with self.store.transaction(self.owner) as tx:
-                prepare(tx.connection, self.pipeline.name, topic)
+        for view in self.views:
+            if view.spec.changelog:
+                make_changelog(view, self.log)
+        make_alert_topics(self.pipeline, self.log)
+        self._prepare_outbox()
         self._has_topics.append(True)
+
+    def _prepare_outbox(self) -> None:
+        """Lets the ids of what is sent go on above what the log remembers: see `penstock.views.outbox.prepare`."""
+        changelogs = [view.spec.changelog for view in self.views if view.spec.changelog]
+        letters = [dead_topic(self.pipeline.name, view.name) for view in self.views]
+        for name in [*changelogs, *told_topics(self.pipeline), *letters]:
+            topic = found_topic(name, self.log)
+            if topic is not None:
+                with self.store.transaction(self.owner) as tx:
+                    prepare(tx.connection, self.pipeline.name, topic)
 
     # --- generations ---
 
@@ -158,8 +171,17 @@ class Engine:
             with self.store.transaction(self.owner):
                 pass
 
-    def reread(self, running: RunningSet) -> None:
-        """Takes a set back to what is stored of it: after an error its last commit may or may not have come through."""
+    def reread(self, sets: Sequence[RunningSet]) -> None:
+        """Takes sets back to what is stored of them: after an error their last commit may or may not have come through.
+
+        A server that has taken over from another one may even lack commits that were acknowledged, and what they sent.
+        """
+        if self._has_topics:
+            self._prepare_outbox()
+        for each in sets:
+            self._reread(each)
+
+    def _reread(self, running: RunningSet) -> None:
         with self.store.snapshot() as snapshot:
             catalog, name = Catalog(snapshot.connection), running.generation.set
             stored = catalog.read_generation(self.pipeline.name, name, running.generation.number)

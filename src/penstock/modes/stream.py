@@ -193,8 +193,7 @@ class _Stream:
             self._sweep_at = time.monotonic() + SWEEP_SECONDS
             self._engine.drop_expired()
         if self.must_reread:
-            for each in self.running:
-                self._engine.reread(each)
+            self._engine.reread(self.running)
             self._foresight.forget()
             self.must_reread, self._must_deliver = False, True
         self._deliver()

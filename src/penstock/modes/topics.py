@@ -36,7 +36,7 @@ def make_changelog(view: CompiledView, log: Log) -> Topic:
 def make_alert_topics(pipeline: Pipeline, log: Log) -> list[Topic]:
     """The topics that alerts go to. TopicDiffers if one is there that could not take them."""
     made = []
-    for name, alert in _told_topics(pipeline).items():
+    for name, alert in told_topics(pipeline).items():
         made.append(log.create(name, TOPIC_DDL, key=ALERT_KEY, exist_ok=True))
         _check_told(alert, made[-1])
     return made
@@ -57,7 +57,7 @@ def check_sent_topics(pipeline: Pipeline, views: Iterable[CompiledView], log: Lo
         topic = found_topic(view.spec.changelog, log) if view.spec.changelog else None
         if topic is not None:
             _check_changelog(view, topic)
-    for name, alert in _told_topics(pipeline).items():
+    for name, alert in told_topics(pipeline).items():
         topic = found_topic(name, log)
         if topic is not None:
             _check_told(alert, topic)
@@ -148,7 +148,7 @@ def _check_sent(topic: Topic, key: str, ddl: str, place: Place, why: str) -> Non
             raise TopicDiffers(topic.name, place, setting, found, needed, why)
 
 
-def _told_topics(pipeline: Pipeline) -> dict[str, AlertSpec]:
+def told_topics(pipeline: Pipeline) -> dict[str, AlertSpec]:
     """The topics that alerts go to, each with the first of them."""
     found: dict[str, AlertSpec] = {}
     for alert in pipeline.alerts.values():
