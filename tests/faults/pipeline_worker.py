@@ -126,7 +126,7 @@ def _is_building(running: RunningSet, *_: Any, **__: Any) -> bool:
     return running.generation.state == "building"
 
 
-def _are_building(_: Transaction, written: Sequence[tuple[Generation, Any, Any]]) -> bool:
+def _are_building(_: Transaction, written: Sequence[tuple[Generation, Any, Any]], *__: Any) -> bool:
     return any(generation.state == "building" for generation, _, _ in written)
 
 
@@ -149,7 +149,7 @@ PLACES: dict[Point, tuple[Place, ...]] = {
     "slice": (Place(FolderTopic, "slice"),),
     "job": tuple(Place(penstock.plans.collect, name, is_long=True) for name in ("quickly", "_by_spark")),
     "before": (Place(RunningSet, "transaction"),),  # Only makes it; its first statement comes later.
-    "in": (Place(Transaction, "upsert_all"), Place(Catalog, "set_fences")),
+    "in": (Place(Transaction, "write"), Place(Catalog, "set_fences")),
     "after": (Place(RunningSet, "moved"),),
     "changelog": (Place(FolderPartition, "append", _has_producer), Place(Relay, "_next")),
     "rebuild": (Place(RunningSet, "write", _is_building), Place(RunningSet, "moved", _is_building)),

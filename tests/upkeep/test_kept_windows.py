@@ -41,10 +41,11 @@ def records(times: list[int | None], first: int = 0) -> pa.Table:
 
 
 def keep(store: Store, windows: KeptWindows, new: pa.Table, read: pa.Table | None = None) -> None:
-    from penstock.upkeep.commit import write_kept  # Here, because it imports Spark.
+    from penstock.upkeep.commit import ready_kept, write_kept  # Here, because it imports Spark.
 
+    ready = ready_kept(store, windows.change((1,), windows.chosen(new), read))
     with store.transaction(None) as tx:
-        write_kept(tx, windows.change((1,), windows.chosen(new), read))
+        write_kept(tx, ready)
 
 
 def pieces(store: Store, windows: KeptWindows, *ranges: tuple[int, int]) -> pa.Table:

@@ -95,9 +95,11 @@ def test_rows_of_several_tables_that_are_given_together_go_each_into_its_own(sto
             (HITS, hits((0, "/a", 1))),
             (ALIKE[2], counted(ALIKE[2], **many)),
         ]
-        assert tx.upsert_all([*pairs, (ALIKE[1], counted(ALIKE[1], c=4, a=5))]) == [[], [], [], []]
-        assert tx.upsert_all([(ALIKE[0], counted(ALIKE[0])), (ALIKE[1], counted(ALIKE[1], c=6))]) == [[], []]
-        assert tx.upsert_all([]) == []
+        written = store.prepared([*pairs, (ALIKE[1], counted(ALIKE[1], c=4, a=5))])
+        assert tx.write(written) == [[], [], [], []]
+        others = store.prepared([(ALIKE[0], counted(ALIKE[0])), (ALIKE[1], counted(ALIKE[1], c=6))])
+        assert tx.write(others) == [[], []]
+        assert tx.write(store.prepared([])) == []
     found = [stored_counts(store, table) for table in ALIKE]
     assert found == [{"a": 3, "b": 2}, {"a": 5, "c": 6, "z": 1}, many]
     assert seen(store.read(HITS)) == [(0, "/a", 1)]
@@ -110,15 +112,22 @@ def test_a_row_that_does_not_fit_is_named_by_its_own_table(store: Store) -> None
     ]
     moments = [pa.array(each, pa.int64()).view(pa.timestamp("us")) for each in ([2, 1, 3], [3, 2**62, 1])]
     keys = pa.array([bytes([each]) * 16 for each in (9, 1, 5)], pa.binary(16))
+    pairs = [(table, pa.table([keys, each], schema=table.schema)) for table, each in zip(tables, moments, strict=True)]
     with store.transaction(None) as tx:
         for table in tables:
             tx.create(table)
-        fit, unfit = tx.upsert_all(
-            [(table, pa.table([keys, each], schema=table.schema)) for table, each in zip(tables, moments, strict=True)]
-        )
+        fit, unfit = tx.write(store.prepared(pairs))
     assert fit == []
     assert [(each.row, each.column) for each in unfit] == [(1, "left")], "rows are named by where they were given"
     assert [store.count(table) for table in tables] == [3, 2]
+
+
+def test_any_number_of_rows_is_deleted_piece_by_piece(made: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.views.store.SENT_AT_ONCE", 10)
+    rows = put(made, *((0, f"/{n}", n) for n in range(45)))
+    with made.transaction(None) as tx:
+        assert tx.delete(HITS, "_key", rows.column("_key")[3:38]) == 35
+    assert sorted(hits for _, _, hits in seen(made.read(HITS))) == [0, 1, 2, *range(38, 45)]
 
 
 def test_two_rows_of_one_key_given_together_are_refused_as_an_insert(made: Store) -> None:

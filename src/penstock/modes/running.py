@@ -26,7 +26,19 @@ from penstock.log.partition import Offsets
 from penstock.log.topic import Topic
 from penstock.modes.ahead import Ahead, Slices
 from penstock.upkeep.changes import KEY, Changes
-from penstock.upkeep.commit import Committed, RowsUnfit, dead_topic, write_kept, write_rows, write_step
+from penstock.upkeep.commit import (
+    Committed,
+    ReadyStep,
+    RowsUnfit,
+    Written,
+    dead_topic,
+    ready_kept,
+    ready_rows,
+    ready_step,
+    write_kept,
+    write_rows,
+    write_step,
+)
 from penstock.upkeep.inputs import TopicInput, ViewInput
 from penstock.upkeep.kept_rows import KeptChange
 from penstock.upkeep.recent_rows import RecentRows, Shelves, wrote_all
@@ -46,7 +58,7 @@ if TYPE_CHECKING:
 
     from penstock.upkeep.compiled import CompiledView
     from penstock.views.owner import Owner
-    from penstock.views.store import Store, StoredTable, Transaction
+    from penstock.views.store import Store, StoredTable, Transaction, Upserts
 
 Cut = Mapping[str, Mapping[int, int]]
 """By topic, one offset per partition."""
@@ -182,13 +194,14 @@ class RunningSet:
             rows = step.changes[view.name].after
             rows = rows.take(key_order(Stack.of([rows]), [KEY]))
             for start in range(0, rows.num_rows, PIECE_ROWS):
-                piece = Changes(rows.schema.empty_table(), rows.slice(start, PIECE_ROWS))
+                piece = [(self.generation, view, Changes(rows.schema.empty_table(), rows.slice(start, PIECE_ROWS)))]
+                ready = self.ready_rows(piece)
                 with self.transaction() as tx:
-                    write_rows(tx, [(self.generation, view, piece)])
+                    write_rows(tx, piece, ready)
                 yield []
 
-    def write(self, tx: Transaction, step: Step) -> Committed:
-        """Writes a step that has run, but for rows and fence. The set moves on when all is committed: `moved`."""
+    def ready(self, step: Step) -> ReadyStep:
+        """A step that has run, to be written: see `ready_step`."""
         stop = {name: part.stop for name, part in step.slices.items()}
         clock = max([self.fence.clock_us, *(part.clock_us for part in step.slices.values())])
         begun = {name: part.start for name, part in step.slices.items()} if self.is_new else self._kept_to
@@ -197,7 +210,15 @@ class RunningSet:
         closed = {view: self.fence.clock_us - each for view, each in lateness.items()}
         origins = {name: _origin(part, self.fence.origins.get(name)) for name, part in step.slices.items()}
         fence = Fence(stop, clock, kept, origins, is_static=not stop)
-        return write_step(tx, self.generation, self.views, step, fence, closed=closed)
+        return ready_step(self._store, self.generation, self.views, step, fence, closed=closed)
+
+    def ready_rows(self, written: Written) -> Upserts:
+        """The rows of a step, to be written: see the function."""
+        return ready_rows(self._store, written)
+
+    def write(self, tx: Transaction, ready: ReadyStep) -> None:
+        """Writes a step that has run, but for rows and fence. The set moves on when all is committed: `moved`."""
+        write_step(tx, self.generation.pipeline, ready)
 
     def check_tables(self) -> None:
         """TableChanged if a large static table was written to since it was first read: steps would mix its contents."""
@@ -293,9 +314,10 @@ class RunningSet:
                 for view in self.views:
                     changes += yield from self._missing_of_views(view)
             fence = replace(self.fence, kept=stop)
+            ready = [ready_kept(self._store, change) for change in changes]
             with self.transaction() as tx:
-                for change in changes:
-                    write_kept(tx, change)
+                for kept in ready:
+                    write_kept(tx, kept)
                 Catalog(tx.connection).set_fence(self.generation, fence, self.generation.counters)
             self.generation = replace(self.generation, fence=fence)
             reached = stop
@@ -387,15 +409,20 @@ def _try_together(
     is_beginning = in_pieces and len(sets) == 1 and first.is_new and first.generation.state == "building"
     if is_beginning:
         yield from first.write_first_rows(steps[0])
+    rows: Written = [
+        (each.generation, view, step.changes[view.name])
+        for step, (each, _) in zip(steps, sets, strict=True)
+        for view in each.views
+        if not is_beginning
+    ]
+    # All that takes time is done before the transaction.
+    upserts = first.ready_rows(rows)
+    ready = [each.ready(step) for step, (each, _) in zip(steps, sets, strict=True)]
+    written = [each.done for each in ready]
     with first.transaction() as tx:
-        if not is_beginning:
-            rows = [
-                (each.generation, view, step.changes[view.name])
-                for step, (each, _) in zip(steps, sets, strict=True)
-                for view in each.views
-            ]
-            write_rows(tx, rows)
-        written = [each.write(tx, step) for step, (each, _) in zip(steps, sets, strict=True)]
+        write_rows(tx, rows, upserts)
+        for (each, _), made in zip(sets, ready, strict=True):
+            each.write(tx, made)
         before = [each.generation for each, _ in sets]
         Catalog(tx.connection).set_fences([(one, done.generation) for one, done in zip(before, written, strict=True)])
         for letter in refused:

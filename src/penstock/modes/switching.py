@@ -5,7 +5,7 @@ It needs neither Spark nor the pipeline's code: everything is known from the cat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from penstock.clock import now_us
@@ -15,7 +15,7 @@ from penstock.upkeep.changes import KEY, Changes, difference
 from penstock.upkeep.shape import Shape
 from penstock.views.catalog import Catalog, Generation, KnownView
 from penstock.views.outbox import enqueue
-from penstock.views.store import In, Published, Transaction
+from penstock.views.store import SENT_AT_ONCE, In, Published, Transaction
 
 KEEP_OLD = timedelta(days=1)
 """So long a generation that was replaced is kept for a rollback."""
@@ -99,16 +99,26 @@ def seen_shape(view: KnownView) -> Shape:
 def _tell_difference(tx: Transaction, new: Generation, view: KnownView, before: Generation | None) -> None:
     """Tells the topic of changes what turns the older rows into the new ones: all rows, where it knew of none."""
     shape = seen_shape(view)
+    for changes in _difference(tx, shape, new, view, before):
+        records = changelog_rows(shape, changes, new.fence)
+        enqueue(tx.connection, new.pipeline, str(view.details["changelog"]), records)
+
+
+def _difference(
+    tx: Transaction, shape: Shape, new: Generation, view: KnownView, before: Generation | None
+) -> Iterator[Changes]:
+    """Not too many rows at once: PostgreSQL ends a transaction that it hears nothing of."""
     table = shape.table(new.layers)
-    if before is not None and _is_told_of(view, before.views[view.name]):
-        # The database finds what differs: most rows do not, and need not be read.
-        older = shape.table(before.layers)
-        unlike = In(KEY, tx.differing(older, table, view.schema.names))
-        changes = difference(tx.read(older, unlike), tx.read(table, unlike))
-    else:
-        changes = Changes(table.schema.empty_table(), tx.read(table))
-    records = changelog_rows(shape, changes, new.fence)
-    enqueue(tx.connection, new.pipeline, str(view.details["changelog"]), records)
+    if before is None or not _is_told_of(view, before.views[view.name]):
+        for rows in tx.batches(table):
+            yield Changes(table.schema.empty_table(), rows)
+        return
+    # The database finds what differs: most rows do not, and need not be read.
+    older = shape.table(before.layers)
+    keys = tx.differing(older, table, view.schema.names)
+    for start in range(0, len(keys), SENT_AT_ONCE):
+        unlike = In(KEY, keys[start : start + SENT_AT_ONCE])
+        yield difference(tx.read(older, unlike), tx.read(table, unlike))
 
 
 def _is_told_of(view: KnownView, before: KnownView) -> bool:

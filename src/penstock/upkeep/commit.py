@@ -27,7 +27,7 @@ from penstock.views.values import one_array
 if TYPE_CHECKING:
     from penstock.upkeep.compiled import CompiledView
     from penstock.upkeep.step import Step
-    from penstock.views.store import Transaction, Unfit
+    from penstock.views.store import Store, Transaction, Unfit, Upserts
 
 
 ORDERED_ROWS = 10_000
@@ -45,28 +45,44 @@ class Committed:
     changed: Mapping[str, int]
 
 
-def write_step(
-    tx: Transaction,
+@dataclass(frozen=True)
+class ReadyKept:
+    """A change of kept rows, ready to be written."""
+
+    change: KeptChange
+    added: Upserts
+
+
+@dataclass(frozen=True)
+class ReadyStep:
+    """A step of one set with all that takes time done: a database ends a transaction that it hears nothing of."""
+
+    done: Committed
+    records: Sequence[tuple[str, pa.Table]]
+    """What topics of changes are told."""
+    kept: Sequence[ReadyKept]
+
+
+def ready_step(
+    store: Store,
     generation: Generation,
     views: Sequence[CompiledView],
     step: Step,
     fence: Fence,
     *,
     closed: Mapping[str, int],
-) -> Committed:
-    """Writes a step within the caller's transaction, but for its rows (`write_rows`) and the fence, which go together.
-
-    `closed` says, per view, up to when windows were closed before.
+) -> ReadyStep:
+    """What `write_step` writes. `closed` says, per view, up to when windows were closed before.
 
     Only a live generation tells of its changes: what is being built is nobody's news.
     """
     counters: dict[str, Counters] = {}
     changed, lates, corrections = {}, {}, {}
+    records: list[tuple[str, pa.Table]] = []
     for view in views:
         changes = step.changes[view.name]
         if generation.state == "live" and view.spec.changelog:
-            records = changelog_rows(view.shape, changes, fence)
-            enqueue(tx.connection, generation.pipeline, view.spec.changelog, records)
+            records.append((view.spec.changelog, changelog_rows(view.shape, changes, fence)))
         late = sum(step.slices[topic].late for topic in view.topics)
         corrected = corrected_rows(view, changes, closed.get(view.name))
         old = generation.counters.get(view.name, Counters())
@@ -77,23 +93,45 @@ def write_step(
             corrected=old.corrected + corrected,
         )
         lates[view.name], corrections[view.name], changed[view.name] = late, corrected, len(changes)
-    for kept in step.kept:
+    done = Committed(generation.moved(fence, counters), lates, corrections, changed)
+    return ReadyStep(done, records, [ready_kept(store, each) for each in step.kept])
+
+
+def write_step(tx: Transaction, pipeline: str, ready: ReadyStep) -> None:
+    """Writes a step in the caller's transaction, but for its rows (`write_rows`) and the fence, which go together."""
+    for topic, records in ready.records:
+        enqueue(tx.connection, pipeline, topic, records)
+    for kept in ready.kept:
         write_kept(tx, kept)
-    return Committed(generation.moved(fence, counters), lates, corrections, changed)
 
 
-def write_rows(tx: Transaction, written: Sequence[tuple[Generation, CompiledView, Changes]]) -> None:
-    """Writes the rows of views; RowsUnfit, or ValueUnfit, if the database cannot hold some of them."""
+Written = Sequence[tuple[Generation, "CompiledView", Changes]]
+"""What changes in views of these generations."""
+
+
+def ready_rows(store: Store, written: Written) -> Upserts:
+    """The rows of views, to be written by `write_rows`.
+
+    RowsUnfit, or ValueUnfit, if the database cannot hold some of them.
+    """
     tables = [view.shape.table(generation.layers) for generation, view, _ in written]
-    for table, (_, _, changes) in zip(tables, written, strict=True):
-        if len(changes.gone):
-            tx.delete(table, KEY, changes.gone)
-    unfit = tx.upsert_all([(table, changes.after) for table, (_, _, changes) in zip(tables, written, strict=True)])
-    for refused, (_, view, changes) in zip(unfit, written, strict=True):
+    ready = store.prepared([(table, changes.after) for table, (_, _, changes) in zip(tables, written, strict=True)])
+    for refused, (_, view, changes) in zip(ready.unfit, written, strict=True):
         if refused:
             _check_not_added_up(view, changes, refused)
             keys = one_array(changes.after.column(KEY)).take(pa.array([each.row for each in refused]))
             raise RowsUnfit(view.name, keys, _dead(view, changes, refused))
+    for _, _, changes in written:
+        _ = changes.gone  # Found once, and not in the transaction.
+    return ready
+
+
+def write_rows(tx: Transaction, written: Written, ready: Upserts) -> None:
+    """Writes the rows of views as `ready_rows` gives them, and deletes those that are gone."""
+    for generation, view, changes in written:
+        if len(changes.gone):
+            tx.delete(view.shape.table(generation.layers), KEY, changes.gone)
+    tx.write(ready)
 
 
 def _check_not_added_up(view: CompiledView, changes: Changes, refused: Sequence[Unfit]) -> None:
@@ -119,16 +157,24 @@ class RowsUnfit(Exception):
         self.letters = letters
 
 
-def write_kept(tx: Transaction, change: KeptChange) -> None:
-    """Adds to the rows kept for later redos, and takes away what an upstream view no longer has.
+def ready_kept(store: Store, change: KeptChange) -> ReadyKept:
+    """A change of the rows kept for later redos, to be written by `write_kept`.
 
     KeptRowUnfit if the database cannot hold one: left out, it would be missing from every redo to come.
     """
-    if change.gone is not None and len(change.gone.values):
-        tx.delete_where(change.table, change.gone)
-    refused = tx.upsert(change.table, _in_order(change.added, change.table.primary)) if change.added.num_rows else []
+    added = store.prepared([(change.table, _in_order(change.added, change.table.primary))])
+    [refused] = added.unfit
     if refused:
         raise KeptRowUnfit(change.table.name, refused[0].column, refused[0].reason)
+    return ReadyKept(change, added)
+
+
+def write_kept(tx: Transaction, ready: ReadyKept) -> None:
+    """Adds to the rows kept for later redos, and takes away what an upstream view no longer has."""
+    change = ready.change
+    if change.gone is not None and len(change.gone.values):
+        tx.delete_where(change.table, change.gone)
+    tx.write(ready.added)
 
 
 def _in_order(rows: pa.Table, columns: Sequence[str]) -> pa.Table:

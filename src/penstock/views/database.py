@@ -9,7 +9,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -40,6 +40,16 @@ Rows = tuple[list[str], list[tuple[Any, ...]]]
 """The names of the columns, and the rows."""
 Targets = Sequence[tuple[StoredTable, int]]
 """Tables that rows go into, and where among the rows those of each end."""
+
+
+@dataclass(frozen=True)
+class ReadyRows:
+    """Rows on their way into tables that are alike, as plain columns, which may be coded."""
+
+    targets: Targets
+    arrays: Sequence[pa.Array]
+    is_upsert: bool
+    """A row of the same primary columns is replaced."""
 
 
 class _EveryWord(set[str]):
@@ -77,12 +87,13 @@ class Database(ABC):
     ) -> Iterator[list[pa.Array]]:
         """The rows of a lookup as plain columns, `size` at a time, or all at once."""
 
-    @abstractmethod
-    def write(self, connection: Connection, targets: Targets, arrays: Sequence[pa.Array], is_upsert: bool) -> None:
-        """Inserts rows given as plain columns, which may be coded: those up to each number into its table.
+    def prepared(self, rows: ReadyRows) -> list[ReadyRows]:
+        """What `write` would do with the rows before it sends them, done before the transaction begins."""
+        return [rows]
 
-        With `is_upsert` a row of the same primary columns is replaced.
-        """
+    @abstractmethod
+    def write(self, connection: Connection, rows: ReadyRows) -> None:
+        """Inserts rows that were `prepared`."""
 
     @abstractmethod
     def delete(self, connection: Connection, table: StoredTable, lookup: Lookup) -> int:

@@ -60,17 +60,10 @@ def enqueue(connection: Connection, pipeline: str, topic: str, rows: pa.Table) -
     if not rows.num_rows:
         return
     first = _take_ids(connection, pipeline, topic, rows.num_rows)
-    entries = [
-        {
-            "pipeline": pipeline,
-            "topic": topic,
-            "first_id": first + start,
-            "records": part.num_rows,
-            "payload": _to_bytes(part),
-        }
-        for start, part in _parts(rows)
-    ]
-    connection.execute(insert(OUTBOX), entries)
+    for start, part in _parts(rows):
+        # One by one: a database ends a transaction that it hears nothing of.
+        entry = {"first_id": first + start, "records": part.num_rows, "payload": _to_bytes(part)}
+        connection.execute(insert(OUTBOX).values(pipeline=pipeline, topic=topic, **entry))
 
 
 def sent_to(connection: Connection) -> frozenset[str]:

@@ -55,7 +55,7 @@ from penstock.errors import (
 )
 from penstock.loopback import warn_of_plain_database
 from penstock.views.copying import copy_lines
-from penstock.views.database import Database, Purpose, Rows, Targets, quote_every_name, refuse_long
+from penstock.views.database import Database, Purpose, ReadyRows, Rows, quote_every_name, refuse_long
 from penstock.views.stack import spans
 from penstock.views.tables import Lookup, StoredTable
 from penstock.views.values import Kind, Physical, Plain, decoded, from_plain, plain_type
@@ -128,15 +128,18 @@ class PostgresDatabase(Database):
                 if size is None:
                     return
 
-    def write(self, connection: Connection, targets: Targets, arrays: Sequence[pa.Array], is_upsert: bool) -> None:
-        for (table, _), (start, stop) in zip(targets, spans([stop for _, stop in targets]), strict=True):
-            self._write(connection, table, [decoded(each[start:stop]) for each in arrays], is_upsert)
+    def prepared(self, rows: ReadyRows) -> list[ReadyRows]:
+        found = []
+        for (table, _), (start, stop) in zip(rows.targets, spans([stop for _, stop in rows.targets]), strict=True):
+            arrays: Sequence[pa.Array] = [decoded(each[start:stop]) for each in rows.arrays]
+            if rows.is_upsert:
+                arrays = _last_of_each(table, arrays)
+            if len(arrays[0]):
+                found.append(ReadyRows([(table, len(arrays[0]))], arrays, rows.is_upsert))
+        return found
 
-    def _write(self, connection: Connection, table: StoredTable, arrays: Sequence[pa.Array], is_upsert: bool) -> None:
-        if not len(arrays[0]):
-            return
-        if is_upsert:
-            arrays = _last_of_each(table, arrays)
+    def write(self, connection: Connection, rows: ReadyRows) -> None:
+        [(table, _)], arrays, is_upsert = rows.targets, rows.arrays, rows.is_upsert
         is_large = len(arrays[0]) >= COPY_ROWS_MIN or sum(each.nbytes for each in arrays) > _ARRAYS_BYTES_MAX
         cursor = _driver(connection).cursor()
         try:

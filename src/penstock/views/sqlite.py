@@ -31,7 +31,7 @@ from penstock.errors import (
     require,
 )
 from penstock.views import apsw_dbapi
-from penstock.views.database import Database, Purpose, Rows, Targets, quote_every_name, refuse_long
+from penstock.views.database import Database, Purpose, ReadyRows, Rows, Targets, quote_every_name, refuse_long
 from penstock.views.stack import spans
 from penstock.views.tables import Lookup, StoredTable
 from penstock.views.values import Kind, Physical, Plain, from_plain, plain_type
@@ -111,21 +111,22 @@ class SqliteDatabase(Database):
             if size is None:
                 return
 
-    def write(self, connection: Connection, targets: Targets, arrays: Sequence[pa.Array], is_upsert: bool) -> None:
+    def write(self, connection: Connection, rows: ReadyRows) -> None:
+        arrays = rows.arrays
         cursor, width = _apsw(connection).cursor(), len(arrays)
         few = _row_by_row(arrays) if len(arrays[0]) <= _ROWS_AT_ONCE else None
-        for table, start, stop in _pieces(targets):
+        for table, start, stop in _pieces(rows.targets):
             values, place = few, start * width
             if values is None:
                 values, place = _row_by_row([each[start:stop] for each in arrays]), 0
             end = place + (stop - start) * width
             try:
-                for rows in _TOGETHER:
-                    size = rows * width
+                for count in _TOGETHER:
+                    size = count * width
                     whole = end - (end - place) % size
                     if whole > place and size <= _PARAMETERS_MAX:
                         lines = (values[first : first + size] for first in range(place, whole, size))
-                        cursor.executemany(self._insert_statement(table, is_upsert, rows), lines)
+                        cursor.executemany(self._insert_statement(table, rows.is_upsert, count), lines)
                         place = whole
             except apsw.ConstraintError as error:
                 raise RowsRefused(table.name, error) from error

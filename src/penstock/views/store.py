@@ -29,7 +29,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.selectable import NamedFromClause
 
 from penstock.errors import RowsReplaced, StoreUrlError, require
-from penstock.views.database import Database, Rows
+from penstock.views.database import Database, ReadyRows, Rows
 from penstock.views.keys import key_order
 from penstock.views.publishing import create_published, show, take_away, withdraw_all
 from penstock.views.stack import Stack, alike, spans
@@ -50,6 +50,7 @@ __all__ = [
     "StoredTable",
     "Transaction",
     "Unfit",
+    "Upserts",
     "Where",
     "open_store",
 ]
@@ -58,6 +59,9 @@ T = TypeVar("T")
 
 _READS_MAX = 5
 """So often a read is repeated because what it read was replaced meanwhile."""
+
+SENT_AT_ONCE = 100_000
+"""So many keys go with one statement: the driver converts them while the transaction waits."""
 
 DEFAULT_LEASE = timedelta(seconds=10)
 
@@ -162,6 +166,19 @@ class Snapshot:
                         yield join(schema, columns, arrays)
 
 
+class Upserts(NamedTuple):
+    """Rows on their way into tables, sorted and converted, so that a transaction only has to send them.
+
+    PostgreSQL ends a transaction that it hears nothing of, and millions of rows take longer than that.
+    """
+
+    rows: Sequence[ReadyRows]
+    covered: Sequence[tuple[StoredTable, Lookup]]
+    """What lies beneath them."""
+    unfit: Sequence[list[Unfit]]
+    """For each table, the rows with a value that the database cannot hold; they are left out."""
+
+
 class Transaction(Snapshot):
     """Changes that are stored together or not at all. One thread at a time; after an error it stores nothing."""
 
@@ -201,22 +218,25 @@ class Transaction(Snapshot):
 
     def insert(self, table: StoredTable, rows: pa.Table) -> list[Unfit]:
         """Adds rows. Those with a value that the database cannot hold are left out and returned."""
-        [unfit] = self._write([table], [rows], is_upsert=False)
+        [unfit] = self.write(_ready(self._database, [table], [rows], is_upsert=False))
         return unfit
 
     def upsert(self, table: StoredTable, rows: pa.Table) -> list[Unfit]:
-        """Adds rows, and replaces those with the same primary columns; of two given for one, the last stays."""
-        [unfit] = self.upsert_all([(table, rows)])
+        """Adds rows, and replaces those with the same primary columns; of two given for one, the last stays.
+
+        For a few rows: many are `prepared` before the transaction begins.
+        """
+        [unfit] = self.write(_ready(self._database, [table], [rows], is_upsert=True))
         return unfit
 
-    def upsert_all(self, given: Sequence[tuple[StoredTable, pa.Table]]) -> list[list[Unfit]]:
-        """The same for several tables, each once: a few rows for each of many take a fraction of the time."""
-        unfit: list[list[Unfit]] = [[] for _ in given]
-        for places in alike(range(len(given)), lambda n: given[n][1].num_rows, lambda n: given[n][0].likeness):
-            tables, rows = zip(*(given[place] for place in places), strict=True)
-            for place, found in zip(places, self._write(tables, rows, is_upsert=True), strict=True):
-                unfit[place] = found
-        return unfit
+    def write(self, upserts: Upserts) -> Sequence[list[Unfit]]:
+        """Writes rows that were prepared; returns which were left out."""
+        with self._changing():
+            for rows in upserts.rows:
+                self._database.write(self.connection, rows)
+            for table, lookup in upserts.covered:
+                self._database.cover(self.connection, table, lookup)
+        return upserts.unfit
 
     def delete(self, table: StoredTable, column: str, values: pa.Array) -> int:
         """Deletes the rows whose column has one of the values; returns how many there were."""
@@ -224,6 +244,8 @@ class Transaction(Snapshot):
 
     def delete_where(self, table: StoredTable, where: Where | None) -> int:
         """Deletes the rows that are meant, or all of them; returns how many there were."""
+        if isinstance(where, In) and len(where.values) > SENT_AT_ONCE:
+            return sum(self.delete_where(table, In(where.column, each)) for each in _pieces(where.values))
         if table.beneath is not None:
             return self._hide(table, where)
         with self._changing():
@@ -237,7 +259,8 @@ class Transaction(Snapshot):
             found.column(each.name) if each.name in table.primary else pa.nulls(found.num_rows, each.type)
             for each in table.schema
         ]
-        self._write([table], [pa.table(columns, schema=table.schema)], is_upsert=True, is_gone=True)
+        hiding = pa.table(columns, schema=table.schema)
+        self.write(_ready(self._database, [table], [hiding], is_upsert=True, is_gone=True))
         return int(found.num_rows)
 
     def publish(self, name: str, table: StoredTable, columns: Sequence[str]) -> None:
@@ -270,49 +293,6 @@ class Transaction(Snapshot):
 
         with self._changing():
             self._database.patiently(self.connection, body)
-
-    def _write(
-        self, tables: Sequence[StoredTable], given: Sequence[pa.Table], *, is_upsert: bool, is_gone: bool = False
-    ) -> list[list[Unfit]]:
-        """Writes rows of tables that are alike. If some do not fit, table by table: they are named by its columns."""
-        targets = [table.top for table in tables]
-        stack = Stack.of([_fitted(rows, table, is_gone) for rows, table in zip(given, tables, strict=True)])
-        if not stack.rows.num_rows:
-            return [[] for _ in tables]
-        # Never a plain insert into an upper table: it may have a row that hides one of the same key.
-        is_upsert = is_upsert or tables[0].beneath is not None
-        order = key_order(stack, targets[0].primary) if is_upsert else None
-        rows = stack.rows if order is None else stack.rows.take(order)
-        with self._changing():
-            plain = [to_plain(each, may_code=True) for each in split(rows, targets[0].columns)]
-            for column, each in zip(targets[0].columns, plain, strict=True):
-                self._database.refuse(column, each)
-            unfit = unfits(targets[0].columns, plain)
-            if unfit and len(tables) > 1:
-                pairs = zip(tables, given, strict=True)
-                return [self._write([table], [own], is_upsert=is_upsert, is_gone=is_gone)[0] for table, own in pairs]
-            arrays, stops = [each.array for each in plain], stack.stops
-            if unfit:
-                left_out = {each.row for each in unfit}
-                fits = pa.array([row not in left_out for row in range(rows.num_rows)])
-                arrays = [each.filter(fits) for each in arrays]
-                stops = (len(arrays[0]),)
-            if stops[-1]:
-                self._database.write(self.connection, [*zip(targets, stops, strict=True)], arrays, is_upsert)
-                for table, (start, stop) in zip(tables, spans(stops), strict=True):
-                    self._cover(table, [each[start:stop] for each in arrays] if table.beneath is not None else [])
-        return [
-            [each if order is None else replace(each, row=int(order[each.row])) for each in unfit],
-            *([] for _ in tables[1:]),
-        ]
-
-    def _cover(self, table: StoredTable, arrays: Sequence[pa.Array]) -> None:
-        """Marks what lies beneath rows that were written, given as plain columns."""
-        for lower in table.parts[1:]:
-            equal = tuple(each for name in lower.primary for each in lower.physical(name))
-            named = dict(zip((each.name for each in table.top.columns), arrays, strict=True))
-            keys = tuple(named[each.name] for each in equal)
-            self._database.cover(self.connection, lower, Lookup(equal=equal, parameters=keys))
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -365,6 +345,23 @@ class Store:
             transaction = Transaction(self._database, connection)
             yield transaction
             require(not transaction.is_failed, "an error of this transaction was ignored; nothing of it was stored")
+
+    def prepared(self, given: Sequence[tuple[StoredTable, pa.Table]]) -> Upserts:
+        """Rows for `Transaction.write`, sorted and converted; of two given for one row of a table, the last stays.
+
+        Of many tables with a few rows each, those that are alike are done together, in a fraction of the time.
+        """
+        rows: list[ReadyRows] = []
+        covered: list[tuple[StoredTable, Lookup]] = []
+        unfit: list[list[Unfit]] = [[] for _ in given]
+        for places in alike(range(len(given)), lambda n: given[n][1].num_rows, lambda n: given[n][0].likeness):
+            tables, new = zip(*(given[place] for place in places), strict=True)
+            ready = _ready(self._database, tables, new, is_upsert=True)
+            rows += ready.rows
+            covered += ready.covered
+            for place, found in zip(places, ready.unfit, strict=True):
+                unfit[place] = found
+        return Upserts(rows, covered, unfit)
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -430,6 +427,70 @@ class Store:
             with self._database.transaction("write") as connection:
                 create_system_tables(connection)
                 create_published(connection)
+
+
+def _ready(
+    database: Database,
+    tables: Sequence[StoredTable],
+    given: Sequence[pa.Table],
+    *,
+    is_upsert: bool,
+    is_gone: bool = False,
+) -> Upserts:
+    """Rows of tables that are alike. If some do not fit, table by table: they are named by its columns."""
+    stack = Stack.of([_fitted(rows, table, is_gone) for rows, table in zip(given, tables, strict=True)])
+    if not stack.rows.num_rows:
+        return Upserts([], [], [[] for _ in tables])
+    top = tables[0].top
+    # Never a plain insert into an upper table: it may have a row that hides one of the same key.
+    is_upsert = is_upsert or tables[0].beneath is not None
+    order = key_order(stack, top.primary) if is_upsert else None
+    rows = stack.rows if order is None else stack.rows.take(order)
+    plain = [to_plain(each, may_code=True) for each in split(rows, top.columns)]
+    for column, each in zip(top.columns, plain, strict=True):
+        database.refuse(column, each)
+    unfit = unfits(top.columns, plain)
+    if unfit and len(tables) > 1:
+        each_alone = [
+            _ready(database, [table], [own], is_upsert=is_upsert, is_gone=is_gone)
+            for table, own in zip(tables, given, strict=True)
+        ]
+        return Upserts(
+            [rows for each in each_alone for rows in each.rows],
+            [beneath for each in each_alone for beneath in each.covered],
+            [found for each in each_alone for found in each.unfit],
+        )
+    arrays, stops = [each.array for each in plain], stack.stops
+    if unfit:
+        left_out = {each.row for each in unfit}
+        fits = pa.array([row not in left_out for row in range(rows.num_rows)])
+        arrays = [each.filter(fits) for each in arrays]
+        stops = (len(arrays[0]),)
+    ready = ReadyRows([(table.top, stop) for table, stop in zip(tables, stops, strict=True)], arrays, is_upsert)
+    named = [unfit if order is None else [replace(each, row=int(order[each.row])) for each in unfit]]
+    return Upserts(
+        database.prepared(ready) if stops[-1] else [],
+        [
+            beneath
+            for table, (start, stop) in zip(tables, spans(stops), strict=True)
+            for beneath in _beneath(table, [each[start:stop] for each in arrays])
+        ],
+        [*named, *([] for _ in tables[1:])],
+    )
+
+
+def _beneath(table: StoredTable, arrays: Sequence[pa.Array]) -> Iterator[tuple[StoredTable, Lookup]]:
+    """What lies beneath rows of a table, given as plain columns."""
+    for lower in table.parts[1:]:
+        equal = tuple(each for name in lower.primary for each in lower.physical(name))
+        named = dict(zip((each.name for each in table.top.columns), arrays, strict=True))
+        for keys in zip(*(_pieces(named[each.name]) for each in equal), strict=True):
+            yield lower, Lookup(equal=equal, parameters=keys)
+
+
+def _pieces(values: pa.Array) -> Iterator[pa.Array]:
+    """The same values, not too many at once."""
+    return (values[start : start + SENT_AT_ONCE] for start in range(0, len(values), SENT_AT_ONCE))
 
 
 def _chosen(table: StoredTable, names: Sequence[str] | None) -> pa.Schema:
