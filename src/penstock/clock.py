@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 logger = logging.getLogger("penstock.log")
 
@@ -31,12 +32,21 @@ def since_boot_us() -> int:
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1000
 
 
+class _Ahead(NamedTuple):
+    """How far ahead the wall clock was, since when, and whether it was seen twice."""
+
+    boot_us: int
+    since_us: int
+    is_confirmed: bool
+
+
 class SteadyClock:
     """The wall clock, without its jumps ahead.
 
     A wrong reading would stay: arrivals never decrease, and retention deletes. So a reading counts at once only if it
-    went on as the clock since boot did. One that is ahead of that counts after ten minutes, if it is still ahead by as
-    much; until then time goes on from the last reading that counted. Readings that go back count at once.
+    went on as the clock since boot did. One that is ahead of that counts after ten minutes, if the clock is still ahead
+    by as much, or has jumped further since; until then time goes on from the last reading that counted. Readings that
+    go back count at once.
     """
 
     def __init__(self, wall: Clock = now_us, since_boot: Clock = since_boot_us) -> None:
@@ -44,29 +54,32 @@ class SteadyClock:
         self._since_boot = since_boot
         self._boot_us = wall() - since_boot()
         """When the machine was started, by the readings that count."""
-        self._ahead: tuple[int, int] | None = None
-        """The same by readings that do not count yet, and since when there are any."""
+        self._ahead: tuple[_Ahead, ...] = ()
+        """The same by readings that do not count yet: one for each jump, the later ones further ahead."""
 
     def __call__(self) -> int:
         since_boot, wall = self._since_boot(), self._wall()
-        boot, ahead = wall - since_boot, self._ahead
+        boot = wall - since_boot
         if boot <= self._boot_us + JUMP_MAX_US:
-            self._ahead = None
-        elif ahead is None or abs(boot - ahead[0]) > JUMP_MAX_US:
-            self._ahead = boot, since_boot
+            self._boot_us, self._ahead = boot, ()
+            return wall
+        ahead = [each for each in self._ahead if each.boot_us <= boot + JUMP_MAX_US]  # It went back from the others.
+        if ahead and boot <= ahead[-1].boot_us + JUMP_MAX_US:
+            ahead[-1] = ahead[-1]._replace(is_confirmed=True)
+        else:
+            ahead = [*(each for each in ahead if each.is_confirmed), _Ahead(boot, since_boot, False)]
             logger.warning(
                 "clock: the wall clock jumped ahead by %s, to %s\n  records arrive at %s for now; if it stays so for "
                 "ten minutes, it is believed",
                 timedelta(microseconds=boot - self._boot_us), moment(wall), moment(self._boot_us + since_boot),
             )  # fmt: skip
-            return self._boot_us + since_boot
-        elif since_boot - ahead[1] < BELIEVED_AFTER_US:
-            return self._boot_us + since_boot
-        else:
-            self._ahead = None
-            logger.warning("clock: the wall clock is still ahead after ten minutes: it is %s now", moment(wall))
-        self._boot_us = boot
-        return wall
+        believed = [each for each in ahead if each.is_confirmed and since_boot - each.since_us >= BELIEVED_AFTER_US]
+        if believed:
+            self._boot_us = boot if believed[-1] is ahead[-1] else believed[-1].boot_us
+            now = moment(self._boot_us + since_boot)
+            logger.warning("clock: the wall clock is still ahead after ten minutes: it is %s now", now)
+        self._ahead = tuple(ahead[len(believed) :])
+        return self._boot_us + since_boot
 
 
 steady_now_us = SteadyClock()

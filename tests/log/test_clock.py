@@ -82,6 +82,28 @@ def test_a_clock_that_stays_ahead_is_believed_after_ten_minutes(caplog: pytest.L
     assert ["jumped ahead" in each.message for each in caplog.records] == [True, False]
 
 
+def test_each_of_many_jumps_is_believed_after_ten_minutes() -> None:
+    """A machine that is paused for two minutes in every five, and whose clock since boot does not count that."""
+    machine = Machine()
+    clock = machine.starts()
+    for minute in range(1, 61):
+        machine.passes(timedelta(minutes=1), jump=timedelta(minutes=2) if minute % 5 == 0 else NOTHING)
+        behind = timedelta(microseconds=machine.wall() - clock())
+        assert behind <= timedelta(minutes=6), "those of the last ten minutes"
+    machine.passes(timedelta(minutes=11))
+    assert clock() == machine.wall()
+
+
+def test_of_two_jumps_the_first_is_not_believed_where_the_second_goes_back_further() -> None:
+    machine = Machine()
+    clock = machine.starts()
+    for jump in (timedelta(days=2), NOTHING, timedelta(days=-1), NOTHING):
+        machine.passes(timedelta(minutes=4), jump=jump)
+        assert clock() == START_US + machine.since_boot() - 1_000_000
+    machine.passes(timedelta(minutes=6))
+    assert clock() == machine.wall()
+
+
 def test_two_wrong_readings_that_differ_are_not_believed() -> None:
     machine = Machine()
     clock = machine.starts()
