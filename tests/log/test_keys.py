@@ -153,6 +153,21 @@ def test_what_a_dead_process_left_in_a_file_is_gone_when_another_file_follows(tm
             assert post(partition, number) == 0
 
 
+def test_keys_are_known_where_the_only_segment_that_is_not_sealed_is_made_again(tmp_path: Path) -> None:
+    with FolderLog(tmp_path, background=False) as log:
+        topic = small_topic(log)
+        (partition,) = topic.partitions
+        for number in range(20):
+            post(partition, number)
+        topic.seal(active=True)
+        newest = segment_path(partition.directory, partition.end().segment_base)
+    newest.write_bytes(b"")
+    with FolderLog(tmp_path, background=False) as log:
+        (partition,) = log.topic("events").partitions
+        assert are_known(partition, range(20))
+        assert numbers_of(partition) == list(range(20))
+
+
 def test_damaged_keys_are_told_and_stop_only_posts_with_keys(tmp_path: Path) -> None:
     with FolderLog(tmp_path, background=False) as log:
         (partition,) = small_topic(log).partitions

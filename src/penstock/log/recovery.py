@@ -135,8 +135,10 @@ def _made_again(
     size = newest.stat().st_size
     lost = max(hint.offset - bases[-1], 0) if hint is not None and hint.segment_base == bases[-1] else 0
     report = CutReport(newest, 0, size, bases[-1], lost) if size or lost else None
-    arrived_us, epoch, producers = manifest.arrived_us, 0, Producers()
-    if len(bases) > 1:
+    arrived_us, epoch = manifest.arrived_us, 0
+    if len(bases) == 1:
+        producers = keep_keys(directory, bases[-1], Producers(), now_us)
+    else:
         before = Segment(segment_path(directory, bases[-2]))
         scan = before.scan()
         if not scan.is_closed or scan.offset != bases[-1]:
