@@ -14,10 +14,12 @@ from penstock.check.findings import PartitionReport
 from penstock.check.repair import Mended, repair_partition
 from penstock.log.definition import read_definition
 from penstock.log.folder_log import FolderLog
+from penstock.log.keys import key_files, keys_path
 from penstock.log.manifest import read_manifest
 from penstock.log.producers import named_producer
 from tests.check.test_checking import check, filled, flip, hot, parquet
 from tests.log.rows import numbers_of, rows, small_topic
+from tests.log.test_keys import post
 
 
 @pytest.fixture
@@ -226,6 +228,74 @@ def test_producers_are_remembered_over_a_repair(log: FolderLog) -> None:
             .append(rows(range(200, 400)), producer=producer, sequences=np.arange(200, 400))
         )
         assert (appended.duplicates, appended.count) == (100, 100)
+
+
+def posted(log: FolderLog) -> tuple[Path, Path]:
+    """A partition with the keys of numbers up to 12, in blocks of four, and the file they are in."""
+    partition = small_topic(log, segment_bytes=1 << 20).partitions[0]
+    for number in range(12):
+        assert post(partition, number) == 0
+        if number % 4 == 3:
+            partition.roll()
+    log.close()
+    [base] = key_files(partition.directory)
+    return partition.directory, keys_path(partition.directory, base)
+
+
+def known(directory: Path) -> list[int]:
+    """Which of these numbers are stored no second time."""
+    with FolderLog(directory.parent.parent.parent, background=False) as log:
+        partition = log.topic("events").partitions[0]
+        return [number for number in range(12) if post(partition, number)]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_of_damaged_keys_the_others_are_known_after_a_repair(log: FolderLog, number: int) -> None:
+    directory, path = posted(log)
+    block = (path.stat().st_size - 64) // 3
+    flip(path, 64 + block * number + (3, 40, 9)[number])
+    assert not check(directory).is_whole
+    before = path.read_bytes()
+    questions: list[str] = []
+
+    def no(question: str) -> bool:
+        questions.append(question)
+        return False
+
+    assert repaired(directory, no) == []
+    assert path.read_bytes() == before
+    assert f"{block} bytes of idempotency keys are damaged, 8 keys can be read" in questions[0]
+    repaired(directory)
+    assert [each for each in check(directory).findings if each.subject != "leftover"] == []
+    assert path.with_name(path.name + ".damaged").read_bytes() == before
+    assert known(directory) == [each for each in range(12) if each // 4 != number]
+    assert known(directory) == list(range(12)), "and those that were stored again are known now"
+    with FolderLog(log.root, background=False) as again:
+        again.topic("events").partitions[0].roll()
+    assert known(directory) == list(range(12))
+    assert check(directory).is_whole
+
+
+@pytest.mark.parametrize("position", [3, 12, 40, 63])
+def test_keys_with_one_wrong_bit_in_the_header_of_their_file_are_all_known(log: FolderLog, position: int) -> None:
+    directory, path = posted(log)
+    before = path.read_bytes()
+    flip(path, position)
+    repaired(directory, never)
+    assert path.read_bytes() == before
+    assert known(directory) == list(range(12))
+
+
+@pytest.mark.parametrize("left", [None, 0, 30, 100, 250])
+def test_keys_in_a_file_that_is_gone_or_shortened_are_forgotten(log: FolderLog, left: int | None) -> None:
+    directory, path = posted(log)
+    content = path.read_bytes()
+    path.unlink() if left is None else path.write_bytes(content[:left])
+    repaired(directory)
+    assert check(directory).is_whole
+    block = (len(content) - 64) // 3
+    assert known(directory) == list(range(4 * max(0, ((left or 0) - 64) // block)))
+    assert known(directory) == list(range(12))
 
 
 @pytest.mark.parametrize("damaged", [b"", b"nonsense"])

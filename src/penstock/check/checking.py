@@ -31,10 +31,10 @@ from penstock.log.keys import Keys
 from penstock.log.manifest import FILE_NAME as MANIFEST
 from penstock.log.manifest import Manifest, read_manifest
 from penstock.log.partition import AHEAD_MAX_US
-from penstock.log.producers import Producers
+from penstock.log.producers import NO_KEYS, KeysEnd, Producers
 from penstock.log.sealed import SUFFIX as PARQUET
 from penstock.log.segment import SUFFIX as HOT
-from penstock.log.segment import segment_path
+from penstock.log.segment import Segment, segment_path
 
 if TYPE_CHECKING:
     from penstock.log.folder_log import FolderLog
@@ -191,23 +191,15 @@ class _Check:
         newest = opened[max(opened)] if opened else None
         if newest is None or newest.segment is None:
             return
-        producers = Producers()
         try:
-            for frame in newest.segment.headers(ALIGNMENT, newest.size):
-                ((_, payload),) = newest.segment.payloads([frame])
-                producers.observe(frame, payload.to_pybytes())
-                break
-        except (CorruptionError, struct_error):  # That of the segment is told elsewhere.
-            return
-        try:
-            Keys(self.directory, now_us).read_to(producers.keys_end)
+            Keys(self.directory, now_us).read_to(keys_end_of(newest.segment, newest.size))
         except FileNotFoundError:  # Its keys were forgotten just now.
             return
         except CorruptionError as error:
             advice = (
-                "put back a copy of the file; to go on without it, delete it, and: "
-                f"penstock log seal {self.place.partition('/')[0]} --active\n"
-                "  a post that is repeated with a key from it is stored again then"
+                "put back a copy of the file; to keep what is whole of it: "
+                f"penstock log check {self.place} --repair\n"
+                "  a post that is repeated with one of the other keys is stored again then"
             )
             self._note(error.path.name, "damage", "keys", error.found, advice)
 
@@ -237,6 +229,19 @@ class _Check:
                 self._note(name, "note", "leftover", "a repair set it aside", "delete it when nobody needs it any more")
             else:
                 self._note(name, "note", "leftover", "it does not belong to the log", "move it elsewhere")
+
+
+def keys_end_of(segment: Segment, size: int) -> KeysEnd:
+    """Where the idempotency keys of the segments before this one end, as far as its head can be read."""
+    producers = Producers()
+    try:
+        for frame in segment.headers(ALIGNMENT, size):
+            ((_, payload),) = segment.payloads([frame])
+            producers.observe(frame, payload.to_pybytes())
+            break
+    except (CorruptionError, struct_error):  # That of the segment is told elsewhere.
+        return NO_KEYS
+    return producers.keys_end
 
 
 def _is_topic(directory: Path) -> bool:

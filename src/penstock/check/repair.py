@@ -7,18 +7,20 @@ and the damaged file is set aside. Nothing that loses records or bytes is done w
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.check.checking import SET_ASIDE
+from penstock.check.checking import SET_ASIDE, keys_end_of
 from penstock.check.repair_plan import Plan, Stretch
+from penstock.check.salvage_keys import SalvagedKeys, salvage_keys
 from penstock.clock import HOUR_US, Clock, now_us
 from penstock.log.committed_end import CommittedEnd
 from penstock.log.definition import TopicDefinition
-from penstock.log.files import locked, sync_directory
+from penstock.log.files import locked, replace_file, sync_directory
 from penstock.log.hours import Hours
-from penstock.log.keys import keep_keys
+from penstock.log.keys import files_to, keep_keys, keys_path
 from penstock.log.manifest import FILE_NAME as MANIFEST
 from penstock.log.manifest import Manifest, SealedSegment, write_manifest
 from penstock.log.producers import Producers
@@ -26,7 +28,7 @@ from penstock.log.recovery import recover
 from penstock.log.sealed import SUFFIX as PARQUET
 from penstock.log.sealed import write_sealed
 from penstock.log.sealing import sealed_schema
-from penstock.log.segment import Segment, segment_path
+from penstock.log.segment import BadSegmentHeader, Segment, hot_bases, segment_path
 
 Confirm = Callable[[str], bool]
 """Asks a question that begins with what would be lost. False: leave it as it is."""
@@ -75,6 +77,10 @@ class _Repair:
         committed.close()
 
     def run(self) -> None:
+        self._mend_segments()
+        self._mend_keys()
+
+    def _mend_segments(self) -> None:
         plan = self.plan
         if not all(self._may_lose(stretch) for stretch in plan.stretches) or not self._may_cut():
             return
@@ -189,6 +195,34 @@ class _Repair:
         committed.write(recovered.end)
         committed.close()
         self._report(committed.path, f"made again: the next offset is {recovered.end.offset}")
+
+    def _mend_keys(self) -> None:
+        """Files of idempotency keys: what is whole stays where it is, so that heads which name a place stay true."""
+        bases = hot_bases(self.directory)
+        try:
+            newest = Segment(segment_path(self.directory, bases[-1])) if bases else None
+        except BadSegmentHeader:
+            newest = None
+        if newest is None:
+            return
+        for base, stop in files_to(self.directory, keys_end_of(newest, newest.size())):
+            path = keys_path(self.directory, base)
+            salvaged = salvage_keys(path, stop, self.clock())
+            if salvaged.is_whole or (salvaged.lost_bytes and not self._may_forget(path, salvaged)):
+                continue
+            aside = path.with_name(path.name + SET_ASIDE)
+            if path.exists():
+                shutil.copyfile(path, aside)
+            replace_file(path, salvaged.content)
+            self._report(path, f"made again, with {salvaged.keys:,} idempotency keys")
+
+    def _may_forget(self, path: Path, salvaged: SalvagedKeys) -> bool:
+        aside = f", and set the file aside as {path.name}{SET_ASIDE}" if path.exists() else ""
+        return self.confirm(
+            f"{self.place}: {path.name}: {salvaged.lost_bytes:,} bytes of idempotency keys are damaged, "
+            f"{salvaged.keys:,} keys can be read; a post that is repeated with one of the others is stored again\n"
+            f"  go on with those that can be read{aside}?"
+        )
 
     def _report(self, path: Path, what: str, lost: int = 0) -> None:
         self.done.append(Mended(self.place, path, what, lost))

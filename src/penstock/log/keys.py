@@ -38,10 +38,10 @@ RECENT_MAX = 1 << 16
 """So many keys are kept in a dictionary; then they are put in order with the others, which takes less memory."""
 
 _HEADER = struct.Struct("<8sQq")
-_HEADER_BYTES = 64
+HEADER_BYTES = 64
 _MAGIC = b"PnKeys\x00\x01"
 _BLOCK = struct.Struct("<4sIIIq")
-_BLOCK_MAGIC = b"PnKy"
+BLOCK_MAGIC = b"PnKy"
 _UNCHECKED = 8
 _SEED = struct.Struct("<QQ")
 _ENTRIES = np.dtype([("high", ">u8"), ("low", ">u8"), ("epoch", "<u4"), ("last", "<i8"), ("seen", "<i8")])
@@ -111,13 +111,13 @@ class Keys:
 
     def _unread(self, end: KeysEnd) -> Iterator[tuple[Path, int, int]]:
         """Files, each with the bytes to read of it."""
-        bases = [base for base in key_files(self._directory) if self._known.file <= base <= end.file]
-        if end != NO_KEYS and end.file not in bases:
-            raise CorruptionError(keys_path(self._directory, end.file), "the file of idempotency keys is missing")
-        for base in bases:
-            path = keys_path(self._directory, base)
-            start = self._known.position if base == self._known.file else _HEADER_BYTES
-            yield path, start, end.position if base == end.file else path.stat().st_size
+        for base, stop in files_to(self._directory, end):
+            if base >= self._known.file:
+                path = keys_path(self._directory, base)
+                if base == end.file and not path.exists():
+                    raise CorruptionError(path, "the file of idempotency keys is missing")
+                start = self._known.position if base == self._known.file else HEADER_BYTES
+                yield path, start, path.stat().st_size if stop is None else stop
 
     def _put_in_order(self, blocks: Sequence[Entries]) -> None:
         recent = b"".join(ENTRY.pack(key, *found) for key, found in self._recent.items())
@@ -152,6 +152,12 @@ def key_files(directory: Path) -> list[int]:
     return sorted(int(name[: -len(SUFFIX)]) for name in names if name.endswith(SUFFIX))
 
 
+def files_to(directory: Path, end: KeysEnd) -> list[tuple[int, int | None]]:
+    """The files that hold the keys up to an end, and how far the last one, which may be missing, is to be read."""
+    older: list[tuple[int, int | None]] = [(base, None) for base in key_files(directory) if base < end.file]
+    return older if end == NO_KEYS else [*older, (end.file, end.position)]
+
+
 def keys_path(directory: Path, base: int) -> Path:
     """Where the file of keys is that begins with those of the segment at `base`."""
     return directory / f"{base:020d}{SUFFIX}"
@@ -181,16 +187,26 @@ def _add(directory: Path, end: KeysEnd, base: int, keys: Mapping[bytes, Remember
 
 def _new_file(directory: Path, base: int, keys: Mapping[bytes, Remembered], now_us: int) -> KeysEnd:
     file_id = secrets.randbits(64)
-    header = _HEADER.pack(_MAGIC, file_id, now_us).ljust(_HEADER_BYTES - 4, b"\0")
-    content = header + _crc(header) + _block(file_id, _HEADER_BYTES, base, keys)
+    content = file_header(file_id, now_us) + _block(file_id, HEADER_BYTES, base, keys)
     create_file(keys_path(directory, base), content)
     return KeysEnd(base, len(content))
 
 
+def file_header(file_id: int, now_us: int) -> bytes:
+    """The first bytes of a file of keys."""
+    header = _HEADER.pack(_MAGIC, file_id, now_us).ljust(HEADER_BYTES - 4, b"\0")
+    return header + _crc(header)
+
+
+def is_header(header: bytes | bytearray) -> bool:
+    """Whether they are the first bytes of a file of keys."""
+    return len(header) == HEADER_BYTES and header[:8] == _MAGIC and _crc(bytes(header[:-4])) == header[-4:]
+
+
 def _block(file_id: int, position: int, base: int, keys: Mapping[bytes, Remembered]) -> bytes:
     entries = b"".join(ENTRY.pack(key, *found) for key, found in keys.items())
-    covered = _BLOCK.pack(_BLOCK_MAGIC, 0, len(keys), 0, base)[_UNCHECKED:] + entries
-    return _BLOCK_MAGIC + _crc(_SEED.pack(file_id, position) + covered) + covered
+    covered = _BLOCK.pack(BLOCK_MAGIC, 0, len(keys), 0, base)[_UNCHECKED:] + entries
+    return BLOCK_MAGIC + _crc(_SEED.pack(file_id, position) + covered) + covered
 
 
 def _blocks(path: Path, position: int, stop: int) -> Iterator[Entries]:
@@ -203,17 +219,38 @@ def _blocks(path: Path, position: int, stop: int) -> Iterator[Entries]:
         os.close(fd)
     at = 0
     while position + at < stop:
-        found = _BLOCK.unpack_from(content, at) if at + _BLOCK.size <= len(content) else (b"", 0, 0, 0, 0)
-        next_at = at + _BLOCK.size + ENTRY.size * found[2]
-        seed = _SEED.pack(file.id, position + at)
-        if (
-            found[0] != _BLOCK_MAGIC
-            or next_at > len(content)
-            or _crc(seed + bytes(content[at + _UNCHECKED : next_at])) != bytes(content[at + 4 : at + _UNCHECKED])
-        ):
+        found = block_at(content, at, file.id, position + at)
+        if found is None:
             raise CorruptionError(path, "idempotency keys are not what was written", position=position + at)
-        yield np.frombuffer(content[at + _BLOCK.size : next_at], _ENTRIES)
-        at = next_at
+        entries, at = found
+        yield entries
+
+
+def file_id_of(header: bytes) -> int:
+    """The random number of a file, with which every checksum in it begins."""
+    file_id: int = _HEADER.unpack_from(header)[1]
+    return file_id
+
+
+def block_at(content: memoryview, at: int, file_id: int, position: int) -> tuple[Entries, int] | None:
+    """The keys of a block, and where the next one begins; None if it is not what was written at this position."""
+    if at + _BLOCK.size > len(content):
+        return None
+    magic, _, count, skipped, _ = _BLOCK.unpack_from(content, at)
+    end = at + _BLOCK.size + ENTRY.size * count
+    if magic != BLOCK_MAGIC or end + skipped > len(content):
+        return None
+    covered = bytes(content[at + _UNCHECKED : end])
+    if _crc(_SEED.pack(file_id, position) + covered) != bytes(content[at + 4 : at + _UNCHECKED]):
+        return None
+    return np.frombuffer(content[at + _BLOCK.size : end], _ENTRIES), end + skipped
+
+
+def skipping(file_id: int, position: int, after: int) -> bytes:
+    """A block without keys that says to skip what was damaged."""
+    covered = _BLOCK.pack(BLOCK_MAGIC, 0, 0, after - position - _BLOCK.size, -1)[_UNCHECKED:]
+    block = BLOCK_MAGIC + _crc(_SEED.pack(file_id, position) + covered) + covered
+    return block.ljust(after - position, b"\0")
 
 
 def _delete_old(directory: Path, now_us: int) -> None:
@@ -240,8 +277,8 @@ class _FileHeader:
 
     @staticmethod
     def read(path: Path, fd: int) -> _FileHeader:
-        header = os.pread(fd, _HEADER_BYTES, 0)
-        if len(header) < _HEADER_BYTES or header[:8] != _MAGIC or _crc(header[:-4]) != header[-4:]:
+        header = os.pread(fd, HEADER_BYTES, 0)
+        if not is_header(header):
             raise CorruptionError(path, "its header is not that of a file of idempotency keys", position=0)
         return _FileHeader(*_HEADER.unpack_from(header)[1:])
 
