@@ -9,7 +9,7 @@ The way of an event, and of the folders:
     consume/     and go out again              consumer.py  group.py
     spark/       as DataFrames too             read.py  source.py  builder.py
     pipeline/    what to compute               pipeline.py  definition.py  loading.py
-    plans/       how each view can be kept     keeping.py  fold.py  redo.py  prepared.py
+    plans/       how each view can be kept     keeping.py  fold.py  redo.py  collect.py
     upkeep/      how it is kept                step.py  fold.py  redo.py  whole.py  merge.py
     aggregates/  and what merges               moments.py  theta.py  buckets.py
     modes/       how to run it                 batch.py  stream.py  rounds.py  replays.py

@@ -37,6 +37,7 @@ from penstock.modes.replays import run_kappa
 from penstock.modes.rounds import run_lambda
 from penstock.modes.running import RunningSet
 from penstock.modes.stream import StreamOptions, run_stream
+from penstock.spark.private.prepared import InDriver
 from penstock.upkeep.compiled import compile_pipeline
 from penstock.views.catalog import Catalog, Generation
 from penstock.views.outbox import Relay
@@ -147,7 +148,7 @@ class Place:
 
 PLACES: dict[Point, tuple[Place, ...]] = {
     "slice": (Place(FolderTopic, "slice"),),
-    "job": tuple(Place(penstock.plans.collect, name, is_long=True) for name in ("quickly", "_by_spark")),
+    "job": (Place(InDriver, "compute", is_long=True), Place(penstock.plans.collect, "_by_spark", is_long=True)),
     "before": (Place(RunningSet, "transaction"),),  # Only makes it; its first statement comes later.
     "in": (Place(Transaction, "write"), Place(Catalog, "set_fences")),
     "after": (Place(RunningSet, "moved"),),

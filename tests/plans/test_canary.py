@@ -14,11 +14,12 @@ from pyspark.sql import functions as sf
 from penstock import Pipeline
 from penstock.events.schema import parse_ddl, to_spark
 from penstock.modes.stream import run_stream
-from penstock.plans import canary, collect, prepared
-from penstock.plans.prepared import Prepared, quickly
-from penstock.plans.rows import arrow_schema, from_arrow
-from penstock.plans.stand_in import stand_in
-from penstock.plans.task import Turn
+from penstock.plans import collect
+from penstock.spark.private import canary, prepared
+from penstock.spark.private.prepared import Prepared, quickly
+from penstock.spark.private.rows import arrow_schema, from_arrow
+from penstock.spark.private.stand_in import stand_in
+from penstock.spark.private.task import Turn
 from tests.modes.harness import Lab, rows_of
 
 pytestmark = pytest.mark.spark

@@ -86,7 +86,7 @@ def test_who_leaves_early_waits_for_what_runs_and_begins_nothing_more(monkeypatc
 
     def leave() -> None:
         with begin(asked(running, never)) as tables:
-            collecting._compute(tables._claimed(1), tables._turn)
+            collecting._compute(tables._claimed(1), tables._small)
             assert running.begun.wait(LIMIT_SECONDS)
         left.set()
 

@@ -1,4 +1,4 @@
-"""What Spark keeps to itself is still where `plans/jvm.py` looks for it; a newer Spark that moved it is named here."""
+"""What Spark keeps to itself is still where `spark/private` looks for it; a newer Spark that moved it is named here."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.events.schema import parse_ddl, to_spark
-from penstock.plans.jvm import catalyst, simple_name
-from penstock.plans.rows import from_arrow
+from penstock.spark.private.jvm import catalyst, simple_name
+from penstock.spark.private.rows import from_arrow
 
 pytestmark = pytest.mark.spark
 

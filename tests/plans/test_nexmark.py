@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from penstock.pipeline.definition import ViewSpec
 from penstock.pipeline.place import Place
 from penstock.plans.keeping import Input, Keeping, analyse
-from penstock.plans.stand_in import stand_in
+from penstock.spark.private.stand_in import stand_in
 from tests.plans.views import OWN
 
 pytestmark = pytest.mark.spark

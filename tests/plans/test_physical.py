@@ -11,11 +11,11 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from penstock.plans.collect import FrameFailed, begin, collect
-from penstock.plans.jvm import catalyst
-from penstock.plans.prepared import Prepared, quickly
-from penstock.plans.rows import from_arrow
-from penstock.plans.stand_in import stand_in
-from penstock.plans.task import Turn
+from penstock.spark.private.jvm import catalyst
+from penstock.spark.private.prepared import Prepared, quickly
+from penstock.spark.private.rows import from_arrow
+from penstock.spark.private.stand_in import stand_in
+from penstock.spark.private.task import Turn
 
 pytestmark = pytest.mark.spark
 

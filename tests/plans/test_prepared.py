@@ -14,9 +14,9 @@ from pyspark.sql import functions as sf
 
 from penstock.events.schema import parse_ddl, to_spark
 from penstock.plans.collect import collect
-from penstock.plans.prepared import Prepared
-from penstock.plans.rows import arrow_schema, from_arrow
-from penstock.plans.stand_in import stand_in
+from penstock.spark.private.prepared import Prepared
+from penstock.spark.private.rows import arrow_schema, from_arrow
+from penstock.spark.private.stand_in import stand_in
 
 pytestmark = pytest.mark.spark
 

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from penstock.events.schema import parse_ddl, to_spark
-from penstock.plans.prepared import Prepared
-from penstock.plans.rows import arrow_schema, from_arrow
-from penstock.plans.stand_in import stand_in
-from penstock.plans.surgery import NotOneAggregate, NotRowwise, carry, carry_below, with_counts, with_groups
+from penstock.spark.private.prepared import Prepared
+from penstock.spark.private.rows import arrow_schema, from_arrow
+from penstock.spark.private.stand_in import stand_in
+from penstock.spark.private.surgery import NotOneAggregate, NotRowwise, carry, carry_below, with_counts, with_groups
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.pipeline.definition import ViewSpec
 from penstock.pipeline.place import Place, place_of_function
 from penstock.plans.keeping import Analysis, Input, analyse
-from penstock.plans.stand_in import stand_in
+from penstock.spark.private.stand_in import stand_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

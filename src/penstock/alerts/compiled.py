@@ -13,9 +13,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from penstock.errors import AlertConditionError, did_you_mean
 from penstock.pipeline.definition import AlertSpec
-from penstock.plans.jvm import analyzed, catalyst
-from penstock.plans.prepared import Prepared
-from penstock.plans.stand_in import stand_in
+from penstock.plans.tree import plan_of
+from penstock.spark.private.analysis import plan_analysis
+from penstock.spark.private.prepared import Prepared
+from penstock.spark.private.stand_in import stand_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,14 +98,13 @@ def _condition(spec: AlertSpec, when: str, shape: Shape, spark: SparkSession) ->
         frame = _filtered(stand_in(spark, everything), when)
     except PySparkException as error:
         raise refused(*_reason(error, shape.columns)) from error
-    maker, plan = catalyst(spark), analyzed(frame)
-    if len(maker.all_leaves(plan)) != 1:
+    plan = plan_of(frame)
+    if sum(not node.children for node in plan.everywhere()) != 1:
         raise refused("it reads another table, which would take a job in every step", "make it a column of the view")
-    asked = plan.condition()
-    if not asked.deterministic():
+    if any(plan_analysis.nondeterministic(frame)):
         raise refused("its answer is another one each time it is asked", "leave out what is random")
     # Spark gives a reference the letters that the condition has, which may be others than the column's.
-    used = {each.name().casefold() for each in maker.items(asked.references().toSeq())} | {ROW}
+    used = {each.name.casefold() for asked in plan.expressions() for each in asked.attributes()} | {ROW}
     schema = StructType([each for each in everything if each.name.casefold() in used])
     # Only what it names: the less is brought to Spark in every step, the less it costs.
     rows = stand_in(spark, schema)

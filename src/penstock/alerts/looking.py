@@ -18,7 +18,7 @@ from penstock.alerts.compiled import BEFORE, ROW, CompiledAlert, Condition
 from penstock.alerts.telling import failure, prepared
 from penstock.pipeline.definition import AlertFunction
 from penstock.plans.collect import FrameFailed
-from penstock.plans.rows import arrow_schema, from_arrow
+from penstock.spark.private.rows import arrow_schema, from_arrow
 from penstock.upkeep.changes import KEY, Changes, difference, readable_rows
 from penstock.upkeep.merge import align
 from penstock.upkeep.step import Work, reason_of
@@ -28,7 +28,7 @@ from penstock.views.values import one_array
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.plans.prepared import Asked
+    from penstock.spark.private.prepared import Asked
 
 TEXT_LENGTH_MAX = 2_000
 """More of a function's text is cut off."""

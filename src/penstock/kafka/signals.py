@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from penstock.errors import KafkaRefused, PenstockError, TopicDeleted
 from penstock.kafka.brokers import Brokers
 from penstock.kafka.journal import offset_of
-from penstock.plans.task import IN_MEMORY
+from penstock.spark.private.task import IN_MEMORY
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

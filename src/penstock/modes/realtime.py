@@ -37,6 +37,7 @@ from penstock.modes.ways import check_not_stepped
 from penstock.plans.decision import Problem
 from penstock.produce.dead_letters import SCHEMA as DEAD_SCHEMA
 from penstock.settings import Settings, SparkSettings
+from penstock.spark.private.context import made_folder
 from penstock.views.realtime import note_topic, written_at_a_time
 
 if TYPE_CHECKING:
@@ -263,13 +264,10 @@ class RealtimeRun:
         engine, topic = self._engine, str(view.spec.changelog)
         ids = [self._topic(name).definition.id[:8] for name in (view.topics[0], topic)]
         folder = f"{self._folder}/{engine.pipeline.name}/{view.name}-{'-'.join(ids)}"
-        path = self._java().org.apache.hadoop.fs.Path(folder)
-        files = path.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration())
         with engine.store.snapshot() as snapshot:
             is_noted = topic in written_at_a_time(snapshot.connection, engine.pipeline.name)
-        if is_noted and not files.exists(path):
+        if not made_folder(self._spark, folder, must_exist=is_noted):
             raise ProgressMissing(view.name, view.spec.place, topic, self._folder, folder)
-        files.mkdirs(path)
         with engine.store.transaction(engine.owner) as tx:
             note_topic(tx.connection, engine.pipeline.name, topic, view.name)
         return folder
@@ -278,9 +276,6 @@ class RealtimeRun:
         topic = self._engine.log.topic(name)
         assert isinstance(topic, KafkaTopic), topic
         return topic
-
-    def _java(self) -> Any:
-        return self._spark.sparkContext._jvm
 
 
 def checkpoints_url(settings: SparkSettings) -> str:

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.errors import ConnectorMissing, TooFewCores, ZoneNotUtc
 from penstock.pipeline.pipeline import Pipeline
@@ -56,25 +56,22 @@ def _with_threads(master: str, least: int) -> str:
 
 def check_spark(pipeline: Pipeline, spark: SparkSession) -> None:
     """ZoneNotUtc, ConnectorMissing if Spark does not know Kafka, TooFewCores if a cluster is too small."""
-    from py4j.protocol import Py4JJavaError
+    from penstock.spark.private.context import has_class
 
     check_zone(pipeline, spark)
     context = spark.sparkContext
-    java: Any = context._jvm
-    try:
-        java.java.lang.Class.forName(_PROVIDER, False, java.java.lang.Thread.currentThread().getContextClassLoader())
-    except Py4JJavaError as error:
+    if not has_class(context, _PROVIDER):
         found = f"Spark runs with spark.jars = {context.getConf().get('spark.jars', '') or 'nothing'}"
-        raise ConnectorMissing(jars_folder(), found) from error
+        raise ConnectorMissing(jars_folder(), found)
     check_cores(pipeline, str(context.master), lambda: cores_there(spark))
 
 
 def check_zone(pipeline: Pipeline, spark: SparkSession) -> None:
     """ZoneNotUtc if times are read and written by another clock than that of the log."""
-    zone, java = str(spark.conf.get("spark.sql.session.timeZone")), spark.sparkContext._jvm
-    assert java is not None
-    if java.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(zone).normalized().getId() != "Z":
-        raise ZoneNotUtc(pipeline.name, zone)
+    from penstock.spark.private.context import is_utc
+
+    if not is_utc(spark):
+        raise ZoneNotUtc(pipeline.name, str(spark.conf.get("spark.sql.session.timeZone")))
 
 
 def check_cores(
@@ -94,5 +91,6 @@ def check_cores(
 
 def cores_there(spark: SparkSession) -> int:
     """How many tasks can run at once on the executors that have come by now."""
-    context: Any = spark.sparkContext._jsc.sc()
-    return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+    from penstock.spark.private.context import tasks_at_once
+
+    return tasks_at_once(spark.sparkContext)

@@ -9,8 +9,8 @@ from penstock.errors import RealtimeRefused, UnknownTopic
 from penstock.log.log import Log
 from penstock.pipeline.pipeline import Pipeline
 from penstock.plans.decision import Problem
-from penstock.plans.jvm import analyzed, catalyst
 from penstock.settings import Settings
+from penstock.spark.private.analysis import plan_analysis
 from penstock.upkeep.fold_rows import FoldRows
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _problems(view: CompiledView) -> Iterator[tuple[str, str]]:
         yield "it has no changelog, and its output can only be a topic", f'add changelog="{view.name}.changes"'
     if view.topics and _reads(view) > 1:
         yield "it reads its topic more than once", "look at each record once"
-    if _PYTHON in analyzed(view.frame).toJSON():
+    if _PYTHON in plan_analysis.json(view.frame):
         yield "it calls a Python function, which Spark does not do record at a time", "use functions of Spark"
     if isinstance(view.keeper, FoldRows) and not view.keeper.prepared.is_swapped:
         yield "its function makes rows of its own", "let it only choose, compute and filter columns"
@@ -91,5 +91,4 @@ def _unread(pipeline: Pipeline, view: CompiledView) -> Iterator[tuple[str, str]]
 
 def _reads(view: CompiledView) -> int:
     """How often the topic stands in the plan."""
-    maker = catalyst(view.frame.sparkSession)
-    return sum(maker.mark_of(leaf) is not None for leaf in maker.all_leaves(analyzed(view.frame)))
+    return sum(mark is not None for mark in plan_analysis.marks(view.frame))

@@ -53,15 +53,16 @@ def read_table(spec: TableSpec, spark: SparkSession) -> DataFrame:
         )
     elif format_name == "json":
         reader = reader.options(mode="FAILFAST")
-    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
+
+    from penstock.spark.private.context import JavaError
 
     try:
         frame = reader.format(format_name).load(str(path))
         if sum(file.stat().st_size for file in files) > SNAPSHOT_BYTES_MAX:
             return frame
         return spark.createDataFrame(frame.toArrow(), schema=frame.schema)
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, JavaError) as error:
         raise TableUnreadable(spec.name, spec.place, str(path), _reason(error)) from error
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
 
-from penstock.plans.prepared import quickly
-from penstock.plans.task import Turn
+from penstock.spark.private.prepared import small_plans
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from penstock.plans.prepared import Asked
+    from penstock.spark.private.prepared import Asked
+    from penstock.spark.private.protocols import SmallPlans
 
 _jobs = ThreadPoolExecutor(20, thread_name_prefix="penstock-job")
 _HELPERS = max(1, (os.cpu_count() or 1) - 1)
@@ -45,20 +45,23 @@ class Tables(Sequence[pa.Table]):
     def __init__(self, asked: Sequence[Asked]) -> None:
         self._futures = [Future[pa.Table]() for _ in asked]
         self._waiting: deque[Waiting] = deque(zip(asked, self._futures, strict=True))
-        self._turn = Turn()
+        self._small = small_plans()
 
     def wait(self) -> None:
         """Until all are computed, well or not."""
         while some := self._share():
-            _compute(some, self._turn)
+            _compute(some, self._small)
         wait(self._futures)
-        self._turn.end()
+        self._small.end()
 
     def help(self) -> None:
         """Computes what nobody has begun with; another thread's part of it."""
-        with Turn() as turn:
+        small = small_plans()
+        try:
             while some := self._share():
-                _compute(some, turn)
+                _compute(some, small)
+        finally:
+            small.end()
 
     def _share(self) -> list[Waiting]:
         """What one of those who compute takes, by one call: as much as each of the others."""
@@ -85,7 +88,7 @@ class Tables(Sequence[pa.Table]):
             return [self[each] for each in range(*place.indices(len(self)))]
         wanted = self._futures[place]
         while not wanted.done() and (some := self._share()):
-            _compute(some, self._turn)
+            _compute(some, self._small)
         try:
             return wanted.result()
         except Exception as error:
@@ -120,15 +123,16 @@ def collect(asked: Sequence[Asked]) -> list[pa.Table]:
     return list(tables)
 
 
-def _compute(some: Sequence[Waiting], turn: Turn) -> None:
+def _compute(some: Sequence[Waiting], small: SmallPlans) -> None:
     """Gives the small ones their rows, and the others to Spark."""
     given: set[Future[pa.Table]] = set()
     try:
-        tables = quickly([asked for asked, _ in some], turn)
+        tables = small.compute([asked for asked, _ in some])
         for (asked, future), table in zip(some, tables, strict=True):
             if table is None:
                 _jobs.submit(_by_spark, asked, future)
             else:
+                asked.was_small = True
                 future.set_result(table)
             given.add(future)
     except BaseException as error:

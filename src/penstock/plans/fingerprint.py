@@ -19,6 +19,7 @@ from penstock.plans.decision import Input
 from penstock.plans.reached import reached, version_of
 from penstock.plans.tree import Node
 from penstock.plans.whitelist import LEAVES
+from penstock.spark.private.analysis import plan_analysis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,7 +121,7 @@ def _code(spec: ViewSpec, frame: DataFrame, plan: Node) -> dict[str, str]:
     roots: list[Any] = []
     expressions = [each for node in plan.everywhere() for whole in node.expressions() for each in whole.walk()]
     if any(each.kind in _UDFS for each in expressions):
-        for command in _commands(frame):
+        for command in plan_analysis.python_functions(frame):
             try:
                 roots.append(_function(command))
             except Exception:  # What a function pickles into may need anything to be loaded again.
@@ -138,7 +139,7 @@ def _code(spec: ViewSpec, frame: DataFrame, plan: Node) -> dict[str, str]:
 
 def functions_of(frame: DataFrame) -> Iterator[Any]:
     """The Python functions of a frame's plan, as far as they can be loaded again."""
-    for command in _commands(frame):
+    for command in plan_analysis.python_functions(frame):
         try:
             yield _function(command)
         except Exception:
@@ -152,20 +153,3 @@ def _function(command: bytes) -> Any:
     pickles: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
     found = pickles.loads(command)
     return found[0] if isinstance(found, tuple) else found
-
-
-def _commands(frame: DataFrame) -> Iterator[bytes]:
-    """The pickled Python functions of a plan, in its order."""
-    bytes_tag = frame.sparkSession._jvm.scala.reflect.ClassTag.Byte()  # type: ignore[union-attr]
-    waiting = [frame._jdf.queryExecution().analyzed()]
-    while waiting:
-        found = waiting.pop()
-        if found.getClass().getSimpleName() in _UDFS:
-            yield bytes(found.func().command().toArray(bytes_tag))
-        parts = [found.children()]
-        if hasattr(found, "expressions") and "plans" in found.getClass().getName():
-            parts.insert(0, found.expressions())
-        inner = [part.apply(number) for part in parts for number in range(part.size())]
-        if found.getClass().getSimpleName() in ("ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"):
-            inner.append(found.plan())
-        waiting.extend(reversed(inner))

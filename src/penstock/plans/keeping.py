@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from penstock.errors import NotADataFrame
 from penstock.log.definition import OWN_COLUMNS
 from penstock.plans.building import Seen, build, line_of, line_with
-from penstock.plans.collation import collated_keys
 from penstock.plans.decision import Analysis, Fold, FoldColumn, Input, Keeping, Problem, Redo
 from penstock.plans.fingerprint import canonical, view_parts
 from penstock.plans.fold import changes, fold_of
@@ -26,6 +25,7 @@ from penstock.plans.replay import nondeterministic, not_replayable
 from penstock.plans.ties import tied_limits
 from penstock.plans.tree import marked, plan_of, text_of
 from penstock.plans.whitelist import LEAVES, Refusal
+from penstock.spark.private.analysis import plan_analysis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,7 +119,7 @@ class _View:
                 self._line_of(word),
             )
         if self._may_collate():
-            for words in collated_keys(self._frame):
+            for words in plan_analysis.collated_keys(self._frame):
                 yield self._problem(
                     f"it groups by {words}, whose collation treats different strings as equal: "
                     "the output shows any one of them",
@@ -136,7 +136,7 @@ class _View:
         from pyspark.errors import PySparkException
         from pyspark.sql.types import StructType
 
-        from penstock.plans.rows import arrow_schema
+        from penstock.spark.private.rows import arrow_schema
 
         names = self._schema.fieldNames()
         known = f"the columns are {', '.join(names)}"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from penstock.plans.jvm import analyzed, catalyst
 from penstock.plans.tree import Node
 from penstock.plans.words import sql_name
+from penstock.spark.private.analysis import plan_analysis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,5 +68,5 @@ def not_replayable(plan: Node) -> Iterator[tuple[str, str]]:
 
 def nondeterministic(frame: DataFrame) -> Iterator[tuple[str, str]]:
     """The same, for what Spark itself calls nondeterministic. Each thing once."""
-    names = [f"{each.prettyName()}()" for each in catalyst(frame.sparkSession).nondeterministic(analyzed(frame))]
+    names = [f"{each}()" for each in plan_analysis.nondeterministic(frame)]
     yield from dict.fromkeys(names, "write it as an expression that depends on its arguments only").items()

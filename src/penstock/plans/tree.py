@@ -1,8 +1,8 @@
 """Spark's analyzed plan as plain Python: nodes and expressions by the names of their Catalyst classes.
 
 It is read from `toJSON`. What the JSON leaves out is found elsewhere: time and session windows by their shape
-(`windows.py`), `try_sum` and the values of a pivot by the plan's text (`text_of`), the code of Python functions over
-py4j (`fingerprint.py`). Subqueries stand inside expressions and have plans of their own: `Expression.plan`.
+(`windows.py`), `try_sum` and the values of a pivot by the plan's text (`text_of`), the code of Python functions by
+`PlanAnalysis.python_functions`. Subqueries stand inside expressions and have plans of their own: `Expression.plan`.
 
 **How an input is recognised.** Each input of a view is handed to the user's function under an alias that nobody else
 would use (`marked`). The alias is a node of the plan and stays above the leaf wherever that goes: into a self join, of
@@ -17,11 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.spark.private.analysis import plan_analysis
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MARK = "__penstock_input_"
-_FIELDS_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,14 +134,14 @@ class Node:
 
 def plan_of(frame: DataFrame) -> Node:
     """The analyzed plan of a frame."""
-    text = _analyzed(frame).toJSON()
+    text = plan_analysis.json(frame)
     plan = _node(iter(json.loads(text)))
     return _with_inlined(plan, {}) if ".WithCTE" in text else plan
 
 
 def text_of(frame: DataFrame) -> str:
     """The analyzed plan as Spark prints it, with nothing cut short."""
-    return str(_analyzed(frame).treeString(True, False, _FIELDS_MAX, False, False))
+    return plan_analysis.text(frame)
 
 
 def marked(name: str, frame: DataFrame) -> DataFrame:
@@ -187,10 +188,6 @@ def same(one: Expression, other: Expression) -> bool:
 
 
 _IGNORED = {"exprId", "resultId", "qualifier", "branches", "elseValue", "filter", "metadata"}
-
-
-def _analyzed(frame: DataFrame) -> Any:
-    return frame._jdf.queryExecution().analyzed()
 
 
 def _flat(value: Any) -> Iterator[Expression]:

@@ -21,10 +21,10 @@ from penstock.java import require_java
 from penstock.settings import SparkSettings
 from penstock.spark.cluster import check_cluster, is_local, is_on_this_machine, security
 from penstock.spark.executors import check_executors
+from penstock.spark.private.process import Gateway, has_context, has_jvm, launch
 from penstock.spark.shipping import ship
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import JavaGateway
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
@@ -61,7 +61,7 @@ def session(settings: SparkSettings | None = None, *, name: str = "penstock") ->
 
     settings = settings or SparkSettings()
     with _starting:
-        if SparkContext._active_spark_context is None:
+        if not has_context():
             chosen = configuration(settings)
             check_cluster(settings, chosen)
             _prepare_environment(settings)
@@ -69,7 +69,7 @@ def session(settings: SparkSettings | None = None, *, name: str = "penstock") ->
             for kind in ("DataFrame", "SQL"):
                 logging.getLogger(f"{kind}QueryContextLogger").setLevel(logging.CRITICAL)
             conf = SparkConf(loadDefaults=False).setAppName(name).setAll([*chosen.items()])
-            gateway = None if SparkContext._gateway else _start_jvm(_without_secrets(chosen, name))
+            gateway = None if has_jvm() else _start_jvm(_without_secrets(chosen, name))
             if is_local(settings.master):
                 SparkContext(conf=conf, gateway=gateway)
             else:
@@ -127,10 +127,11 @@ def _without_secrets(chosen: Mapping[str, str], name: str) -> SparkConf:
     return SparkConf(loadDefaults=False).setAppName(name).setAll(shown)
 
 
-def _join_cluster(master: str, conf: SparkConf, gateway: JavaGateway | None) -> None:
+def _join_cluster(master: str, conf: SparkConf, gateway: Gateway | None) -> None:
     """Starts the application on a cluster, and takes it back if its executors cannot do their part."""
-    from py4j.protocol import Py4JJavaError
     from pyspark import SparkContext
+
+    from penstock.spark.private.context import JavaError
 
     context = None
     try:
@@ -140,7 +141,7 @@ def _join_cluster(master: str, conf: SparkConf, gateway: JavaGateway | None) -> 
     except BaseException as error:
         if context is not None:
             context.stop()
-        if isinstance(error, Py4JJavaError):
+        if isinstance(error, JavaError):
             raise ClusterUnreachable(master, _refusal(str(error.java_exception))) from error
         raise
 
@@ -166,18 +167,15 @@ def _prepare_environment(settings: SparkSettings) -> None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def _start_jvm(conf: SparkConf) -> JavaGateway:
+def _start_jvm(conf: SparkConf) -> Gateway:
     """Starts the JVM with its standard error passed on line by line, except for the lines that are noise."""
-    from pyspark.java_gateway import launch_gateway
-
     require_java()
     reading, writing = os.pipe()
     threading.Thread(target=_pass_on, args=(reading,), name="spark-stderr", daemon=True).start()
     try:
         # In a thread, which no signal interrupts: half started, a JVM whose Python is gone would live for ever.
         with ThreadPoolExecutor(1, thread_name_prefix="spark-start") as starter:
-            gateway: JavaGateway = starter.submit(launch_gateway, conf, {"stderr": writing}).result()
-        return gateway
+            return starter.submit(launch, conf, writing).result()
     finally:
         os.close(writing)
 

@@ -35,9 +35,11 @@ def check_executors(context: SparkContext, within_seconds: float = COME_WITHIN_S
 
 
 def _wait_for_one(context: SparkContext, seconds: float) -> None:
+    from penstock.spark.private.context import block_managers
+
     deadline = time.monotonic() + seconds
     # The driver is in the list too.
-    while context._jsc.sc().getExecutorMemoryStatus().size() < 2:
+    while len(block_managers(context)) < 2:
         if time.monotonic() > deadline:
             asked = context.getConf()
             cores = asked.get("spark.executor.cores", "all")
@@ -70,8 +72,9 @@ def _question() -> Callable[[Iterable[int]], Iterable[tuple[str, str, str]]]:
 
 def _hosts(context: SparkContext) -> list[str]:
     """The machines that executors run on."""
-    known = context._jsc.sc().getExecutorMemoryStatus().keys().mkString(",").split(",")
-    hosts = [address.rpartition(":")[0] for address in known]
+    from penstock.spark.private.context import block_managers
+
+    hosts = [address.rpartition(":")[0] for address in block_managers(context)]
     # Once for itself: executors may run on the same machine.
     driver = context.getConf().get("spark.driver.host")
     if driver in hosts:

@@ -19,15 +19,15 @@ from penstock.log.definition import OWN_COLUMNS
 from penstock.pipeline.definition import TopicSpec, ViewSpec
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.tables import LargeTable, large_table, read_table, table_fingerprint
-from penstock.plans import surgery
 from penstock.plans.decision import Analysis, Keeping, Problem
 from penstock.plans.decision import Input as PlanInput
 from penstock.plans.fingerprint import fingerprint, spark_parts
 from penstock.plans.keeping import analyse
-from penstock.plans.prepared import Prepared
-from penstock.plans.rows import arrow_schema
-from penstock.plans.stand_in import stand_in
 from penstock.spark.columns import column
+from penstock.spark.private import surgery
+from penstock.spark.private.prepared import Prepared
+from penstock.spark.private.rows import arrow_schema
+from penstock.spark.private.stand_in import stand_in
 from penstock.upkeep.changing_table import as_view
 from penstock.upkeep.fold import COUNT, ROWS, STATE, FoldGroups
 from penstock.upkeep.fold_rows import DELETED, ORDER, FoldRows, FoldRowsOfViews

@@ -19,10 +19,10 @@ from pyspark.sql.types import StructField, StructType
 
 from penstock.errors import KeyValueError, NoSuchRow, OffsetOutOfRange
 from penstock.log.log import Log
-from penstock.plans import surgery
-from penstock.plans.prepared import Prepared
-from penstock.plans.rows import arrow_schema, from_arrow
 from penstock.spark.columns import column
+from penstock.spark.private import surgery
+from penstock.spark.private.prepared import Prepared
+from penstock.spark.private.rows import arrow_schema, from_arrow
 from penstock.upkeep.compiled import CompiledView
 from penstock.upkeep.fold_rows import ORDER, FoldRows
 from penstock.upkeep.inputs import TopicInput, ViewInput

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.plans.prepared import Asked, Prepared
+from penstock.spark.private.prepared import Asked, Prepared
 from penstock.upkeep.changes import KEY, Changes, repeated
 from penstock.upkeep.inputs import Inputs, Side, TopicInput
 from penstock.upkeep.merge import RULES, align, merge_rows, unmerge_rows

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.plans.prepared import Asked, Prepared
+from penstock.spark.private.prepared import Asked, Prepared
 from penstock.upkeep.changes import KEY, Changes, difference
 from penstock.upkeep.fold import new_frames
 from penstock.upkeep.inputs import Inputs
@@ -22,7 +22,7 @@ from penstock.views.store import In
 from penstock.views.values import one_array
 
 CARRIED = ("__topic", "__arrived", "__partition", "__offset")
-"""Where in the log each row of the result comes from, as `plans.surgery.carry` names it."""
+"""Where in the log each row of the result comes from, as `surgery.carry` names it."""
 ORDERED_BY = ("arrived", "topic", "partition", "offset")
 ORDER = pa.schema([(f"_order_{name}", pa.int64()) for name in ORDERED_BY])
 """Hidden: which record a row comes from, so that of two with one key the later one stays."""

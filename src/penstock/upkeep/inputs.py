@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from penstock.plans.rows import BYTES_MAX, arrow_schema, from_arrow
+from penstock.spark.private.rows import BYTES_MAX, arrow_schema, from_arrow
 from penstock.upkeep.changes import Changes
 from penstock.upkeep.shape import Shape
 from penstock.upkeep.slices import Late, with_all_columns

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.plans.prepared import Prepared
+from penstock.spark.private.prepared import Prepared
 from penstock.upkeep.changes import GROUP, KEY, Changes, difference, is_among
 from penstock.upkeep.groups import Groups
 from penstock.upkeep.inputs import TopicInput, ViewInput

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.log.partition import Offsets
-from penstock.plans.jvm import catalyst
-from penstock.plans.rows import from_arrow
 from penstock.spark.columns import column
 from penstock.spark.late_counts import LateCounts
+from penstock.spark.private.analysis import plan_analysis
+from penstock.spark.private.rows import from_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,7 +108,7 @@ class Slice:
 
 def with_all_columns(frame: DataFrame, schema: StructType) -> DataFrame:
     """The frame with the columns of `schema`: NULL where it has none of that name."""
-    known, nulls = set(frame.columns), catalyst(frame.sparkSession).nulls(schema)
+    known, nulls = set(frame.columns), plan_analysis.nulls(frame.sparkSession, schema)
     return frame.selectExpr(
         *(column(name) if name in known else f"{nulls[name]} AS {column(name)}" for name in schema.names)
     )

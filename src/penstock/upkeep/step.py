@@ -30,7 +30,7 @@ from penstock.views.store import StoredTable, Where
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.plans.prepared import Asked
+    from penstock.spark.private.prepared import Asked
     from penstock.upkeep.compiled import CompiledView
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.plans.prepared import Prepared
+from penstock.spark.private.prepared import Prepared
 from penstock.upkeep.changes import GROUP, difference
 from penstock.upkeep.groups import Groups
 from penstock.upkeep.inputs import Inputs

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.modes.engine import Engine
-from penstock.plans.rows import arrow_schema, from_arrow
+from penstock.spark.private.rows import arrow_schema, from_arrow
 from penstock.upkeep.compare import Example
 from penstock.upkeep.compiled import CompiledView
 from penstock.upkeep.explain import Explainer, Explanation

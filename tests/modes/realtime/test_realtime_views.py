@@ -17,6 +17,7 @@ from penstock.modes.realtime_views import check_changelogs, check_views
 from penstock.modes.topics import make_changelog
 from penstock.settings import SparkSettings
 from penstock.spark.jars import CONNECTOR
+from penstock.spark.private.context import made_folder
 from penstock.spark.session_settings import settings_for_now
 from penstock.upkeep.compiled import compile_pipeline
 from tests.cli.commands import fails
@@ -172,11 +173,12 @@ def test_cores_are_those_that_tasks_run_on(spark: SparkSession) -> None:
 
 def test_checkpoints_are_in_the_folder_that_is_named(tmp_path: Path, spark: SparkSession) -> None:
     folder = tmp_path / "späte Läufe 100%25"
-    java = spark.sparkContext._jvm
-    assert java is not None
-    place = java.org.apache.hadoop.fs.Path(f"{checkpoints_url(SparkSettings(checkpoints=f'dir:{folder}'))}/app")
-    place.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).mkdirs(place)
+    url = checkpoints_url(SparkSettings(checkpoints=f"dir:{folder}"))
+    assert not made_folder(spark, f"{url}/app", must_exist=True)
+    assert not folder.exists()
+    assert made_folder(spark, f"{url}/app", must_exist=False)
     assert (folder / "app").is_dir()
+    assert made_folder(spark, f"{url}/app", must_exist=True)
     assert checkpoints_url(SparkSettings(checkpoints="hdfs://host/a/")) == "hdfs://host/a"
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.plans.jvm import Catalyst, Java, simple_name
-from penstock.plans.rows import LocalRows, arrow_schema
+from penstock.spark.private.jvm import Catalyst, Java, simple_name
+from penstock.spark.private.rows import LocalRows, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.plans.carrying import (
+from penstock.spark.private.carrying import (
     CARRIED_TOPIC,
     OWN_COLUMNS,
     Carrier,
@@ -17,8 +17,8 @@ from penstock.plans.carrying import (
     carried_name,
     carry,
 )
-from penstock.plans.jvm import Catalyst, Java, analyzed, catalyst, simple_name
-from penstock.plans.stand_in import mark_of
+from penstock.spark.private.jvm import Catalyst, Java, analyzed, catalyst, simple_name
+from penstock.spark.private.stand_in import mark_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

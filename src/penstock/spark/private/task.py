@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.plans.jvm import Java, companion
+from penstock.spark.private.jvm import Java, companion
 
 if TYPE_CHECKING:
-    from penstock.plans.jvm import Catalyst
+    from penstock.spark.private.jvm import Catalyst
 
 MEMORY_BYTES = 256 << 20
 PAGE_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.plans.jvm import Catalyst, Java, catalyst
+from penstock.spark.private.jvm import Catalyst, Java, catalyst
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

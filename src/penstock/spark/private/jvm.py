@@ -1,6 +1,6 @@
-"""Spark's own plans, taken apart and put together over py4j: the one file that uses what Spark keeps to itself.
+"""Spark's own plans, taken apart and put together over py4j.
 
-Everything else in this package speaks of plans as `Java` objects and asks here. Each private thing has a reason beside
+The other files of this package speak of plans as `Java` objects and ask here. Each private thing has a reason beside
 it, and `tests/plans/test_jvm.py` names the one that moved when a newer Spark has it elsewhere.
 A call over py4j costs about 0.1 ms, so what does not change is looked up once per session.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from penstock.plans.task import Tasks
+    from penstock.spark.private.task import Tasks
 
 Java = Any
 """Something that lives in the JVM: a plan, an expression, an attribute, a Scala collection."""
@@ -240,7 +240,7 @@ class Catalyst:
     @cached_property
     def tasks(self) -> Tasks:
         """Runs small plans in the driver, with the settings of the session for them."""
-        from penstock.plans.task import Tasks
+        from penstock.spark.private.task import Tasks
 
         pairs = self.items(self._quick_session.sessionState().conf().getAllConfs().toSeq())
         settings = {pair._1(): pair._2() for pair in pairs if pair._1().startswith("spark.sql")}

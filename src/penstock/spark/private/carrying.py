@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.plans.jvm import Catalyst, Java, analyzed, catalyst, simple_name
-from penstock.plans.stand_in import mark_of
+from penstock.spark.private.jvm import Catalyst, Java, analyzed, catalyst, simple_name
+from penstock.spark.private.stand_in import mark_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

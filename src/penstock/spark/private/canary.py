@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import functions as sf
 
 from penstock.events.schema import parse_ddl, to_spark
-from penstock.plans.rows import arrow_schema, from_arrow
+from penstock.spark.private.rows import arrow_schema, from_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

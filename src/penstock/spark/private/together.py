@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.plans.physical import PhysicalPlan
+from penstock.spark.private.physical import PhysicalPlan
 
 if TYPE_CHECKING:
-    from penstock.plans.rows import LocalRows
-    from penstock.plans.task import Turn
+    from penstock.spark.private.rows import LocalRows
+    from penstock.spark.private.task import Turn
 
 KNOWN_MAX = 256
 """So many combinations of plans are remembered; a stream asks for the same few at every step."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.plans.jvm import analyzed, catalyst
+from penstock.spark.private.jvm import analyzed, catalyst
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

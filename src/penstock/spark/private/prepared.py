@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from penstock.plans.canary import Build, uses_small_plans
-from penstock.plans.jvm import Java, analyzed, catalyst, simple_name
-from penstock.plans.physical import PhysicalPlan
-from penstock.plans.rows import LocalRows, arrow_schema, local_rows
-from penstock.plans.stand_in import mark_of, stand_in
-from penstock.plans.task import Turn
-from penstock.plans.together import run_together
+from penstock.spark.private.canary import Build, uses_small_plans
+from penstock.spark.private.jvm import Java, analyzed, catalyst, simple_name
+from penstock.spark.private.physical import PhysicalPlan
+from penstock.spark.private.rows import LocalRows, arrow_schema, local_rows
+from penstock.spark.private.stand_in import mark_of, stand_in
+from penstock.spark.private.task import Turn
+from penstock.spark.private.together import run_together
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from penstock.spark.private.protocols import SmallPlans
 
 _log = logging.getLogger(__name__)
 
@@ -131,6 +133,8 @@ class Asked:
         self._in_one_task = in_one_task
         self.failure: Exception | None = None
         """Why it could not be computed without the scheduler, if that was tried."""
+        self.was_small = False
+        """Whether it was computed in the driver; else Spark's scheduler did, or nobody yet."""
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -153,6 +157,24 @@ class Asked:
         if self.failure is not None:  # Where Spark fails too, its error says all there is to say.
             _warn_of_fallback(str(getattr(self.failure, "java_exception", self.failure)))
         return table
+
+
+class InDriver:
+    """See `SmallPlans`."""
+
+    def __init__(self) -> None:
+        self._turn = Turn()
+
+    def compute(self, asked: Sequence[Asked]) -> list[pa.Table | None]:
+        return quickly(asked, self._turn)
+
+    def end(self) -> None:
+        self._turn.end()
+
+
+def small_plans() -> SmallPlans:
+    """For the thread that asks."""
+    return InDriver()
 
 
 def quickly(asked: Sequence[Asked], turn: Turn) -> list[pa.Table | None]:

@@ -1,0 +1,34 @@
+"""Starting the JVM: a process has one, which ends with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+    from pyspark import SparkConf
+
+Gateway: TypeAlias = "JavaGateway"
+"""The way to a JVM."""
+
+
+def has_context() -> bool:
+    """Whether Spark runs in this process."""
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
+
+
+def has_jvm() -> bool:
+    """Whether there is a JVM, where Spark runs or could be started again."""
+    from pyspark import SparkContext
+
+    return bool(SparkContext._gateway)
+
+
+def launch(conf: SparkConf, stderr: int) -> Gateway:
+    """Starts the JVM; what it writes to its standard error goes to that descriptor."""
+    from pyspark.java_gateway import launch_gateway
+
+    gateway: Gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+    return gateway
