@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -11,7 +13,7 @@ from penstock.modes.batch import run_batch
 from penstock.modes.replays import run_kappa
 from penstock.modes.rounds import run_lambda
 from penstock.modes.stream import Stop, run_stream
-from penstock.views.runs import Run, recent
+from penstock.views.runs import Run, ViewSteps, recent
 from penstock.views.store import Store
 from tests.modes.harness import Lab
 
@@ -42,6 +44,23 @@ def test_a_record_that_two_views_read_counts_once(lab: Lab) -> None:
     assert sum(each.rows for each in run.samples) == 30
     assert run.samples[-1].lag == 0
     assert all(each.seconds > 0 for each in run.samples)
+
+
+@pytest.mark.parametrize("small_plans", ["auto", "off"])
+def test_steps_are_counted_by_where_they_were_computed(tmp_path: Path, spark: SparkSession, small_plans: str) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.penstock.small_plans", small_plans)
+    app = Pipeline("counts")
+    app.topic("events", "k bigint")
+    app.view("totals", key="k", sql="SELECT k, count(*) AS c FROM events GROUP BY k")
+    app.view("first", key=[], kept="whole", sql="SELECT k FROM totals ORDER BY c, k LIMIT 1")
+    lab = Lab(tmp_path, app, session)
+    lab.append("events", [{"k": n % 3} for n in range(30)])
+    with lab.engine() as (engine, store):
+        run_stream(engine, once=True, max_rows=10)
+        [run] = runs(store)
+    in_driver = 3 if small_plans == "auto" else 0
+    assert run.views == {"totals": ViewSteps(in_driver, 3 - in_driver), "first": ViewSteps(0, 3)}
 
 
 def test_each_mode_is_noted_by_its_name(lab: Lab) -> None:

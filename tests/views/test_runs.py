@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.views import runs
-from penstock.views.runs import Run, Sample
+from penstock.views.runs import Run, Sample, ViewSteps
 from penstock.views.store import Store
 
 SECOND = 1_000_000
@@ -66,6 +66,18 @@ def test_what_a_run_notes_is_there_for_others(store: Store) -> None:
     assert found.ended_us >= found.started_us
 
 
+def test_a_run_says_how_the_steps_of_its_views_were_computed(store: Store) -> None:
+    with store.own("shop") as owner:
+        with store.transaction(owner) as tx:
+            first = runs.begin(tx.connection, owner, "stream")
+            for steps in (ViewSteps(3, 1), ViewSteps(7, 1)):
+                runs.note(tx.connection, replace(first, views={"hits": steps}))
+        with store.transaction(owner) as tx:
+            again = runs.begin(tx.connection, owner, "stream")
+    assert again.views == {"hits": ViewSteps(in_driver=7, by_spark=1)}
+    assert [run.views for run in known(store)] == [again.views]
+
+
 def test_the_same_owner_goes_on_with_its_run(store: Store) -> None:
     with store.own("shop") as owner:
         with store.transaction(owner) as tx:
@@ -91,5 +103,6 @@ def test_old_runs_are_forgotten(store: Store) -> None:
         begun(store)
     with store.own("shop") as owner, store.transaction(owner) as tx:
         owner.epoch += runs.RUNS_MAX  # As if there had been so many more.
-        runs.begin(tx.connection, owner, "stream")
+        made = runs.begin(tx.connection, owner, "stream")
+        runs.note(tx.connection, replace(made, views={"hits": ViewSteps(1, 0)}))
     assert [run.epoch for run in known(store)] == [4 + runs.RUNS_MAX]

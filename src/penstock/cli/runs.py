@@ -57,6 +57,10 @@ def _line(run: Run) -> dict[str, Any]:
         "ended": moment(run.ended_us),
         "records": run.rows,
         "steps": run.steps,
+        "views": {
+            view: {"steps_in_driver": steps.in_driver, "steps_by_spark": steps.by_spark}
+            for view, steps in run.views.items()
+        },
         "pid": run.pid,
         "host": run.host,
         "samples": [

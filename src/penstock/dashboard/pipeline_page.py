@@ -19,7 +19,9 @@ def build(screen: Screen) -> None:
             diagram = Diagram()
         with card("The same as a table"):
             columns = [Column("from", "From"), Column("to", "To"), Column("rate", "Events/s", is_right=True),
-                       Column("lag", "Lag", is_right=True), Column("rows", "Rows", is_right=True)]  # fmt: skip
+                       Column("lag", "Lag", is_right=True), Column("rows", "Rows", is_right=True),
+                       Column("driver", "Steps in the driver", is_right=True),
+                       Column("spark", "Steps by Spark", is_right=True)]  # fmt: skip
             table = Sheet("Who reads whom", columns, "Nothing reads anything yet.")
 
     def refresh(beat: Beat) -> None:
@@ -35,7 +37,7 @@ def build(screen: Screen) -> None:
         diagram.show(label, graph, layout(graph), facts, flows)
         table.show([
             [_named(graph.nodes[source]), _named(graph.nodes[target]), flows[source, target]["text"].removesuffix("/s"),
-             _lag(graph.nodes[target], beat), _rows(graph.nodes[target], beat)]
+             _lag(graph.nodes[target], beat), _rows(graph.nodes[target], beat), *step_cells(graph.nodes[target], beat)]
             for source, target in graph.edges
         ])  # fmt: skip
 
@@ -83,3 +85,14 @@ def _lag(node: Node, beat: Beat) -> str:
 def _rows(node: Node, beat: Beat) -> str:
     view = beat.views.get(node.name) if node.kind == "view" else None
     return NOTHING if view is None else count(view.counters.rows)
+
+
+def step_cells(node: Node, beat: Beat) -> tuple[str, str]:
+    """How many steps of a view its last run has computed in the driver, and how many by jobs of Spark."""
+    view = beat.views.get(node.name) if node.kind == "view" else None
+    pipeline = None if view is None else view.generation.pipeline
+    for run in beat.runs:  # The newest first.
+        if run.pipeline == pipeline and node.name in run.views:
+            steps = run.views[node.name]
+            return count(steps.in_driver), count(steps.by_spark)
+    return NOTHING, NOTHING

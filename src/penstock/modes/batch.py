@@ -47,7 +47,8 @@ def run_batch(
             left = Fence({name: engine.log.topic(name).start() for name in ends}).lag_behind(ends)
             for running in engine.build(views, ends, max_rows=max_rows or BATCH_ROWS):
                 before, left = left, running.lag(ends)
-                journal.stepped(rows=before - left, seconds=time.monotonic() - began, lag=left)
+                small = running.last.small if running.last is not None else {}
+                journal.stepped(rows=before - left, seconds=time.monotonic() - began, lag=left, small=small)
                 journal.note_if_due()
                 began = time.monotonic()
                 if on_progress is not None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.clock import now_us
 from penstock.errors import StoreUnavailable
-from penstock.views.runs import Run, Sample, begin, end, note
+from penstock.views.runs import Run, Sample, ViewSteps, begin, end, note
 from penstock.views.texts import error_text
 
 if TYPE_CHECKING:
@@ -39,11 +40,24 @@ class Journal:
         self._engine = engine
         self._run = run
         self._samples = deque(run.samples, maxlen=SAMPLES_MAX)
+        self._views = {**run.views}
         self._since = _NOTHING
         self._noted = time.monotonic()
 
-    def stepped(self, *, rows: int, seconds: float, lag: int, late: int = 0, corrected: int = 0) -> None:
-        """A step was taken, by one set of views or by several together."""
+    def stepped(
+        self,
+        *,
+        rows: int,
+        seconds: float,
+        lag: int,
+        late: int = 0,
+        corrected: int = 0,
+        small: Mapping[str, bool] = MappingProxyType({}),
+    ) -> None:
+        """A step was taken, by one set of views or by several together; `small` as in `StepReport`."""
+        for view, is_small in small.items():
+            driver, spark = self._views.get(view, ViewSteps())
+            self._views[view] = ViewSteps(driver + is_small, spark + (not is_small))
         since = self._since
         self._since = Sample(
             now_us(),
@@ -78,6 +92,7 @@ class Journal:
             rows=self._run.rows + since.rows,
             steps=self._run.steps + since.steps,
             samples=(*self._samples, since)[-SAMPLES_MAX:],
+            views={**self._views},
         )
         try:
             with self._engine.store.transaction(self._engine.owner) as tx:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -89,6 +89,8 @@ class StepReport:
     changed: Mapping[str, int]
     unfit: int
     fence: Fence
+    small: Mapping[str, bool] = field(default_factory=dict)
+    """By view that was computed, whether that was in the driver (small plans) or by Spark's scheduler."""
 
 
 class RunningSet:
@@ -114,6 +116,8 @@ class RunningSet:
         self._owner = owner
         self._alerts = alerts or Alerts()
         self._recent = RecentRows(store, shelves)
+        self.last: StepReport | None = None
+        """What its last step did."""
         self.topics: dict[str, Topic] = {name: log.topic(name) for view in views for name in view.topics}
 
     @property
@@ -376,9 +380,10 @@ def step_together(
         each.moved(done)
         rows = sum(part.rows for part in step.slices.values())
         unfit_rows = sum(len(step.unfit[view.name]) for view in each.views if view.name in step.unfit)
-        reports.append(
-            StepReport(each.name, rows, seconds, done.late, done.corrected, done.changed, unfit_rows, each.fence)
+        each.last = StepReport(
+            each.name, rows, seconds, done.late, done.corrected, done.changed, unfit_rows, each.fence, step.small
         )
+        reports.append(each.last)
     return reports
 
 

@@ -217,6 +217,7 @@ class _Stream:
             lag=max(each.lag(ends) for each, ends in ready),
             late=max(late for report in reports for late in report.late.values()),
             corrected=sum(sum(report.corrected.values()) for report in reports),
+            small={view: is_small for report in reports for view, is_small in report.small.items()},
         )
         self._must_deliver = True
         for (each, ends), report in zip(ready, reports, strict=True):

@@ -113,6 +113,13 @@ class Step:
 
     ready: Mapping[str, Future[list[pa.Table]]] = field(default_factory=dict)
     """By view, what its keeper asks for first, where somebody has begun to compute it already."""
+    asked: dict[str, list[Asked]] = field(default_factory=dict)
+    """By view, what its keeper has asked for so far."""
+
+    @property
+    def small(self) -> dict[str, bool]:
+        """By view that has asked for rows, whether all of them were computed in the driver, none by a job of Spark."""
+        return {view: all(each.was_small for each in asked) for view, asked in self.asked.items() if asked}
 
     def stored(self, table: StoredTable, where: Where | None = None) -> pa.Table:
         """Rows as they were before this step."""
@@ -191,6 +198,7 @@ class _Run:
         """Goes on until the keeper wants rows. False when it is done: its changes are known, or pending."""
         try:
             self.wanted = list(next(self.keeper) if self.answer is None else self.keeper.send(self.answer()))
+            self.step.asked.setdefault(self.view.name, []).extend(self.wanted)
         except StopIteration as finished:
             if isinstance(finished.value, Changes):
                 self.found(finished.value)

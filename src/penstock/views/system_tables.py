@@ -110,6 +110,15 @@ RUNS = Table(
     Column("samples", Text, nullable=False),  # JSON
 )
 
+RUN_STEPS = Table(
+    "_penstock_run_steps",
+    METADATA,
+    Column("pipeline", Text, primary_key=True),
+    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
+    Column("mode", Text, primary_key=True),
+    Column("views", Text, nullable=False),  # JSON: by view, steps computed in the driver and by Spark.
+)
+
 REALTIME = Table(
     "_penstock_realtime",
     METADATA,

@@ -87,6 +87,7 @@ class Frame:
     """What a step wants to know; answered where small plans are."""
 
     answer: Callable[[], pa.Table]
+    was_small: bool = False
 
     def ready(self) -> None:
         """There is no plan that could be."""
