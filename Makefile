@@ -10,7 +10,7 @@ KAFKA := $(VENV)/kafka-$(shell sed -n 's|.*<version>\(4[^<]*\)</version>.*|\1|p'
 CODE := $(wildcard src tests bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-quick test-services test-long test-all test-timing test-record lint format bench machine \
+.PHONY: help venv demo test test-quick test-services test-long test-mutants test-all test-timing test-record lint format bench machine \
 	test-tools service-tools
 
 help: ## Lists the targets.
@@ -32,6 +32,9 @@ test-services: service-tools ## The tests with Kafka, a Spark cluster, real-time
 
 test-long: service-tools ## Storms: every byte, many kills, many random pipelines, the demo; repeat a run with SEED=number.
 	@$(RUN) -m tests.run long $(ARGS)
+
+test-mutants: test-tools ## Plants defects in copies of the product, one by one: a test has to notice each. Part of test-long.
+	@$(RUN) -m tests.run long tests/mutants -rP $(ARGS)
 
 test-all: ## All three: test, test-services and test-long.
 	@for part in test test-services test-long; do $(MAKE) --no-print-directory $$part || exit 1; done

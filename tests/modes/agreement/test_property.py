@@ -29,6 +29,7 @@ from penstock.upkeep.step import finish
 from penstock.views.store import Store, open_store
 from tests.modes.agreement.grammar import DDL, TOPICS, Aggregate, Groups, Joined, Row
 from tests.modes.agreement.model import How, Kept, expected, open_model
+from tests.modes.agreement.random_sql import SqlCase
 from tests.modes.agreement.random_views import ARRIVED_FROM, LATENESS, START, Case, Turn, cases
 from tests.modes.harness import plain
 
@@ -182,11 +183,11 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def recorded(folder: Path, case: Case) -> tuple[FolderLog, dict[str, FolderTopic]]:
+def recorded(folder: Path, case: Case | SqlCase, ddl: str = DDL) -> tuple[FolderLog, dict[str, FolderTopic]]:
     """A log that holds the records of a case, as they came."""
     log = FolderLog(folder / "log", background=False)
     topics = {
-        name: log.create(name, DDL, key="k", event_time="time", lateness=LATENESS, partitions=2, durability="os")
+        name: log.create(name, ddl, key="k", event_time="time", lateness=LATENESS, partitions=2, durability="os")
         for name in TOPICS
     }
     for name, topic in topics.items():
@@ -197,7 +198,7 @@ def recorded(folder: Path, case: Case) -> tuple[FolderLog, dict[str, FolderTopic
     return log, topics
 
 
-def cuts(case: Case, ends: Mapping[str, Offsets]) -> list[dict[str, Offsets]]:
+def cuts(case: Case | SqlCase, ends: Mapping[str, Offsets]) -> list[dict[str, Offsets]]:
     """Where each step ends, one after the other."""
     found, reached = [], {name: dict.fromkeys(offsets, 0) for name, offsets in ends.items()}
     for parts in case.cuts:
