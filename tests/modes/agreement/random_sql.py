@@ -15,6 +15,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from penstock import Pipeline
+from penstock.pipeline.definition import Kept, Late
 from tests.modes.agreement.random_views import ARRIVED_FROM, LATENESS, START, STRAY, TURNS, Turn
 
 DDL = (
@@ -71,8 +72,8 @@ class SqlView:
     sql: str
     columns: Columns
     key: tuple[str, ...] | None
-    late: str = "correct"
-    kept: str | None = None
+    late: Late = "correct"
+    kept: Kept | None = None
 
     def __repr__(self) -> str:
         return f"  {self.name} key={self.key} late={self.late} kept={self.kept}: {self.sql}"
@@ -102,9 +103,8 @@ class SqlCase:
             app.topic(topic, DDL, key="k", event_time="time", lateness=LATENESS, partitions=2, durability="os")
         app.table("names", names, schema=NAMES_DDL)
         for view in self.views:
-            options: dict[str, Any] = {"kept": view.kept} if view.kept else {}
             key = None if view.key is None else list(view.key)
-            app.view(view.name, sql=view.sql, key=key, late=view.late, **options)
+            app.view(view.name, sql=view.sql, key=key, late=view.late, kept=view.kept)
         return app
 
 
@@ -158,8 +158,8 @@ def _view(draw: st.DrawFn, name: str, known: Sequence[SqlView]) -> SqlView:
     if source.key:
         makers += [_top, _rows]
     view: SqlView = draw(draw(st.sampled_from(makers))(name, source, known))
-    late = draw(st.sampled_from(["correct", "correct", "drop"])) if source.is_topic else "correct"
-    kept = draw(st.sampled_from([None, None, None, "whole"]))
+    late: Late = draw(st.sampled_from(["correct", "correct", "drop"])) if source.is_topic else "correct"
+    kept: Kept | None = draw(st.sampled_from([None, None, None, "whole"]))
     return SqlView(view.name, view.sql, view.columns, view.key, late, kept)
 
 
@@ -298,7 +298,7 @@ def _windows(draw: st.DrawFn, name: str, source: _Source, known: Sequence[SqlVie
         inner = f"(SELECT *, window(w1.start, {draw(lengths)}) AS w2 FROM {inner})"
         parts, keys = ["w2 AS w", f"w1.end AS {name}_k1"], {"w": "window", f"{name}_k1": "time"}
     names = [each for each, kind in source.columns.items() if kind not in ("array", "window")]
-    if names and draw(st.booleans()):
+    if draw(st.booleans()) and names:
         column = draw(st.sampled_from(names))
         parts.append(f"{column} AS {name}_k0")
         keys[f"{name}_k0"] = source.columns[column]
