@@ -202,7 +202,7 @@ DEFECTS = (
     ),
     Defect(
         "small plans are trusted whatever they give",
-        "plans/canary.py",
+        "spark/private/canary.py",
         'if found is None or not found.sort_by("id").equals(expected):',
         "if found is None:",
         "tests/plans/test_canary.py",
