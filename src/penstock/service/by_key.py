@@ -36,6 +36,8 @@ ROW_BYTES_MAX = 64 << 10
 """Larger rows are read in a thread."""
 SHAPES_MAX = 1000
 
+_NO_BOUNDS = ("0001-01-01T00:00:00", "0001-01-01T00:00:00Z")
+"""The end of a window of two NULLs: see `NO_BOUNDS_US` of `penstock.views.values`."""
 _LIVE = """
 SELECT g.pipeline, g.set_name, g.number, g.created_us, g.fence
 FROM _penstock_views v
@@ -218,6 +220,8 @@ class _Column:
         found = [None if (value := line[place]) is None else convert(value) for place, convert in self._parts]
         if len(found) == 1:
             return found[0]
+        if found[0] is None and found[1] in _NO_BOUNDS:
+            return {"start": None, "end": None}
         return None if found == [None, None] else dict(zip(("start", "end"), found, strict=True))
 
 

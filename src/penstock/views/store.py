@@ -34,7 +34,7 @@ from penstock.views.keys import key_order
 from penstock.views.publishing import create_published, show, take_away, withdraw_all
 from penstock.views.stack import Stack, alike, spans
 from penstock.views.tables import Both, In, Lookup, Ranges, StoredTable, Unfit, Where, unfits
-from penstock.views.values import join, split, to_plain
+from penstock.views.values import ambiguous_ends, join, one_array, split, to_plain
 
 if TYPE_CHECKING:
     from penstock.views.owner import Owner
@@ -449,6 +449,8 @@ def _ready(
     plain = [to_plain(each, may_code=True) for each in split(rows, top.columns)]
     for column, each in zip(top.columns, plain, strict=True):
         database.refuse(column, each)
+        if column.part == "end":
+            each.misfits.update(ambiguous_ends(one_array(rows.column(column.logical))))
     unfit = unfits(top.columns, plain)
     if unfit and len(tables) > 1:
         each_alone = [

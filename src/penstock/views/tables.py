@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import require
-from penstock.views.values import Physical, Plain, is_window, kind_of, physical_columns, to_plain
+from penstock.views.values import Physical, Plain, halves, is_window, kind_of, physical_columns, to_plain
 
 Range = tuple[int | None, int | None]
 """From the first up to but without the second, in microseconds (in days' microseconds for dates); None is open."""
@@ -198,7 +198,7 @@ def _values(columns: tuple[Physical, ...], values: pa.Array) -> tuple[list[pa.Ar
     values = values.drop_null()
     if len(columns) == 2:
         assert is_window(values.type), values.type
-        plain = [to_plain(pc.struct_field(values, part)) for part in ("start", "end")]
+        plain = [to_plain(each) for each in halves(values)]
     else:
         plain = [to_plain(_as(values, columns[0].type))]
     arrays = [_without_sign_of_zero(each.array) for each in plain]
@@ -263,7 +263,7 @@ def _in_both(table: StoredTable, where: Both) -> list[Lookup]:
 
 def _plain_groups(columns: tuple[Physical, ...], groups: pa.Array) -> list[pa.Array]:
     if len(columns) == 2:
-        return [to_plain(pc.struct_field(groups, part)).array for part in ("start", "end")]
+        return [to_plain(each).array for each in halves(groups)]
     return [_without_sign_of_zero(to_plain(_as(groups, columns[0].type)).array)]
 
 

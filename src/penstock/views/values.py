@@ -11,7 +11,8 @@
 
 Arrays go to *plain* ones (bool, integers, floats, string, binary), column by column; databases write and read those.
 A value that no database here can hold is named in `Plain.misfits`; its place in the plain array is NULL.
-A window that is a struct of two NULLs reads back as NULL: nothing tells them apart.
+A window that is NULL is NULL in both columns; a struct of two NULLs has the first moment of all (`NO_BOUNDS_US`) as its
+end, which tells them apart.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ Kind = Literal["boolean", "integer", "real", "text", "binary", "decimal", "times
 TIMESTAMP_US = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 """The years 1 to 9999: what Spark promises, what ISO text sorts by, and what Python can show."""
 DATE_DAYS = (-719_162, 2_932_896)
+NO_BOUNDS_US = TIMESTAMP_US[0]
+"""The stored end of a window that is a struct of two NULLs. Its start is NULL; no other value has both."""
 
 _NAME_BYTES_MAX = 63
 _TAKEN_BY_DATABASES = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "rowid", "oid", "_rowid_"}
@@ -122,8 +125,31 @@ def split(rows: pa.Table, columns: Sequence[Physical]) -> list[pa.Array]:
     found = []
     for each in columns:
         array = one_array(rows.column(each.logical))
-        found.append(array if each.part is None else array.flatten()[each.part == "end"])
+        found.append(array if each.part is None else halves(array)[each.part == "end"])
     return found
+
+
+def halves(windows: pa.Array) -> list[pa.Array]:
+    """The start and the end of each window, as they are stored."""
+    start, end = windows.flatten()
+    if end.null_count > windows.null_count:
+        has_no_bounds = pc.and_(windows.is_valid(), pc.and_(start.is_null(), end.is_null()))
+        end = pc.if_else(has_no_bounds, _no_bounds(end.type), end)
+    return [start, end]
+
+
+def ambiguous_ends(windows: pa.Array) -> dict[int, str]:
+    """By place, why the window cannot be kept: it looks like one without bounds."""
+    start, end = windows.flatten()
+    if not start.null_count > windows.null_count:
+        return {}
+    looks_so = pc.and_(start.is_null(), pc.equal(end, _no_bounds(end.type))).fill_null(False)
+    why = "a struct of NULL and the first moment of the year 1 cannot be told from one of two NULLs"
+    return dict.fromkeys(pc.indices_nonzero(looks_so).to_pylist(), why)
+
+
+def _no_bounds(kind: pa.DataType) -> pa.Scalar:
+    return pa.array([NO_BOUNDS_US]).view(kind)[0]
 
 
 def join(schema: pa.Schema, columns: Sequence[Physical], arrays: Sequence[pa.Array]) -> pa.Table:
@@ -135,10 +161,17 @@ def join(schema: pa.Schema, columns: Sequence[Physical], arrays: Sequence[pa.Arr
     for each in schema:
         parts = halves[each.name]
         if len(parts) == 2:
-            is_nothing = pc.and_(parts[0].is_null(), parts[1].is_null())
-            parts = [pa.StructArray.from_arrays(parts, fields=list(each.type), mask=is_nothing)]
+            parts = [_window(parts[0], parts[1], each.type)]
         logical.append(parts[0])
     return pa.Table.from_arrays(logical, schema=schema)
+
+
+def _window(start: pa.Array, end: pa.Array, kind: pa.DataType) -> pa.Array:
+    is_nothing = pc.and_(start.is_null(), end.is_null())
+    if start.null_count > pc.sum(is_nothing, min_count=0).as_py():
+        has_no_bounds = pc.and_(start.is_null(), pc.equal(end, _no_bounds(end.type))).fill_null(False)
+        end = pc.if_else(has_no_bounds, pa.scalar(None, end.type), end)
+    return pa.StructArray.from_arrays([start, end], fields=list(kind), mask=is_nothing)
 
 
 def to_plain(array: pa.Array, *, may_code: bool = False) -> Plain:
