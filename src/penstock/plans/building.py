@@ -150,19 +150,20 @@ def line_of(error: BaseException, spec: ViewSpec) -> Place:
     return found
 
 
-def line_with(spec: ViewSpec, word: str) -> Place | None:
+def line_with(spec: ViewSpec, word: str, *, names_column: bool = False) -> Place | None:
     """The first line of the view's function, or of a function inside it, that uses the word: as a name, or in SQL.
 
-    What the line only mentions does not count: the function's own name, those of variables, a comment.
+    With `names_column` also as a string of its own, as in `alias("word")`. What the line only mentions does not count:
+    the function's own name, those of variables, a comment.
     """
     code = getattr(spec.function, "__code__", None)
     if code is None:
         return None
-    line = min(_lines_with(word, code), default=None)
+    line = min(_lines_with(word, code, names_column), default=None)
     return None if line is None else place_of_line(code.co_filename, line)
 
 
-def _lines_with(word: str, code: CodeType) -> Iterator[int]:
+def _lines_with(word: str, code: CodeType, names_column: bool) -> Iterator[int]:
     in_sql = re.compile(rf"\b{re.escape(word)}\b", re.IGNORECASE)
     for each in dis.get_instructions(code):
         first, last = (each.positions.lineno, each.positions.end_lineno) if each.positions else (None, None)
@@ -170,12 +171,14 @@ def _lines_with(word: str, code: CodeType) -> Iterator[int]:
             continue
         if each.opname in _NAMING and each.argval == word:
             yield last  # Of a name behind a dot on a line of its own the expression begins further up.
+        elif names_column and each.opname == "LOAD_CONST" and each.argval == word:
+            yield last
         elif each.opname == "LOAD_CONST" and isinstance(each.argval, str) and re.search(r"[\s(]", each.argval):
             lines = range(first, last + 1)
             yield from (line for line in lines if in_sql.search(linecache.getline(code.co_filename, line)))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _lines_with(word, constant)
+            yield from _lines_with(word, constant, names_column)
 
 
 def _user_line(frame: FrameType) -> Place | None:

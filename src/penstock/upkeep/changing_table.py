@@ -65,3 +65,8 @@ def as_view(table: TableSpec, pipeline: Pipeline) -> ViewSpec:
         sql=None,
         place=table.place,
     )
+
+
+def is_table(spec: ViewSpec) -> bool:
+    """Whether a view is such a table."""
+    return spec.function is not None and spec.function.__module__ == __name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from penstock.log.definition import OWN_COLUMNS
 from penstock.pipeline.definition import TopicSpec, ViewSpec
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.tables import LargeTable, large_table, read_table, table_fingerprint
+from penstock.plans.building import line_with
 from penstock.plans.decision import Analysis, Keeping, Problem
 from penstock.plans.decision import Input as PlanInput
 from penstock.plans.fingerprint import fingerprint, spark_parts
@@ -28,7 +30,7 @@ from penstock.spark.private import surgery
 from penstock.spark.private.prepared import Prepared
 from penstock.spark.private.rows import arrow_schema
 from penstock.spark.private.stand_in import stand_in
-from penstock.upkeep.changing_table import as_view
+from penstock.upkeep.changing_table import as_view, is_table
 from penstock.upkeep.fold import COUNT, ROWS, STATE, FoldGroups
 from penstock.upkeep.fold_rows import DELETED, ORDER, FoldRows, FoldRowsOfViews
 from penstock.upkeep.groups import Groups, common_kinds
@@ -56,6 +58,9 @@ OWN_FIELDS = pa.schema(
         ("_late", pa.bool_()),
     ]
 )
+
+_HIDDEN = re.compile(r"_(key|group|time|rows|count_.*|state_.*|order_.*)|__.*", re.IGNORECASE | re.DOTALL)
+"""Names of the columns that views and kept rows have beside their own, and of what plans carry along."""
 
 
 @dataclass(frozen=True)
@@ -268,6 +273,9 @@ class _View:
 
     def problems(self) -> tuple[Problem, ...]:
         """What the plan allows and the engine does not."""
+        hidden = [name for name in self.analysis.schema.names if is_hidden(name)]
+        if hidden and not is_table(self.spec):
+            return tuple(self._hidden(name) for name in hidden)
         is_rows = self.keeping.fold is not None and self.keeping.fold.kind == "rows"
         has_view = any(isinstance(each, ViewInput) for each in self.inputs.values())
         if self.spec.key is None and (has_view or not is_rows):
@@ -280,6 +288,14 @@ class _View:
                 ),
             )
         return ()
+
+    def _hidden(self, name: str) -> Problem:
+        return Problem(
+            line_with(self.spec, name, names_column=True) or self.spec.place,
+            self.spec.name,
+            f"the column {name!r} has the name of a hidden column, which Penstock keeps beside the rows of views",
+            f"rename it, such as {name.lstrip('_') or 'value'!r}",
+        )
 
     def keeper(
         self,
@@ -373,6 +389,11 @@ class _View:
         used = {*each.needed, *self.analysis.needed.get(each.name, ()), time, *PLACE}
         columns = pa.schema([column for column in arrow_schema(each.schema) if column.name in used])
         return KeptWindows(f"{self.spec.name}__{each.name}", columns, time, slide, offset)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a column of this name may be one of ours: a name of the database is the same in any case."""
+    return _HIDDEN.fullmatch(name) is not None
 
 
 def nullable(schema: StructType) -> StructType:
