@@ -78,10 +78,45 @@ def test_a_batch_of_the_right_schema_is_not_copied() -> None:
     assert encoded.batch.column("ip").buffers()[2].address == batch.column("ip").buffers()[2].address
 
 
-def test_text_in_arrow_that_is_not_utf8_is_refused_as_a_whole() -> None:
-    offsets, broken = pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff")
-    array = pa.Array.from_buffers(pa.string(), 1, [None, offsets, broken])
-    with pytest.raises(pa.ArrowInvalid, match="UTF8"):
+def texts(*values: bytes) -> pa.Array:
+    """An array of strings that holds any bytes."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
+BROKEN = texts(b"a", b"caf\xe9", b"b", b"\xff", b"c")
+NESTED = pa.ListArray.from_arrays(pa.array([0, 1, 3, 4, 5]), BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("column", "ddl", "rows"),
+    [
+        (BROKEN, "a string", [1, 3]),
+        (BROKEN.dictionary_encode(), "a string", [1, 3]),
+        (BROKEN.cast(pa.large_binary()).view(pa.large_string()), "a string", [1, 3]),
+        (pa.StructArray.from_arrays([BROKEN], ["x"]), "a struct<x: string>", [1, 3]),
+        (NESTED, "a array<string>", [1, 2]),
+        (BROKEN, "a timestamp", [0, 1, 2, 3, 4]),
+    ],
+    ids=["text", "coded", "large", "struct", "array", "not text"],
+)
+def test_a_record_with_text_that_is_not_utf8_is_rejected(column: pa.Array, ddl: str, rows: list[int]) -> None:
+    encoded = encode(pa.table({"a": column}), parse_ddl(ddl))
+    assert [each.index for each in encoded.rejected] == rows
+    assert all(each.column == "a" for each in encoded.rejected)
+    assert encoded.batch.num_rows == len(column) - len(rows)
+    encoded.batch.validate(full=True)
+    assert b"caf\\\\xe9" in encoded.rejected[rows.index(1)].raw
+
+
+def test_pandas_text_that_is_not_utf8_is_rejected() -> None:
+    frame = pd.DataFrame({"a": pd.arrays.ArrowExtensionArray(pa.chunked_array([BROKEN]))})
+    assert [each.index for each in encode(frame, parse_ddl("a string")).rejected] == [1, 3]
+
+
+def test_an_array_that_is_broken_is_refused_as_a_whole() -> None:
+    offsets = pa.py_buffer(np.array([0, 3, 1, 3], np.int32))
+    array = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"abc")])
+    with pytest.raises(pa.ArrowInvalid):
         encode(pa.table({"a": array}), parse_ddl("a string"))
 
 

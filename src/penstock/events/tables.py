@@ -12,14 +12,15 @@ from penstock.events.columns import from_array
 from penstock.events.ddl import ArrowArray
 from penstock.events.encoded import Encoded, Faults, column_of, raw_of, sort_out
 from penstock.events.unfit import unknown_name
+from penstock.events.utf8 import rows_not_utf8
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def encode_table(data: pa.Table | pa.RecordBatch, schema: pa.Schema) -> Encoded:
-    """Fit an Arrow table or batch to a schema. A broken one (such as text that is not UTF-8) raises ArrowInvalid."""
-    data.validate(full=True)
+    """Fit an Arrow table or batch to a schema. One with broken offsets or lengths raises ArrowInvalid."""
+    data.validate()
 
     def column(position: int) -> ArrowArray:
         return _whole(data.column(position), data.schema.names[position])
@@ -50,7 +51,11 @@ def encode_pandas(frame: pd.DataFrame, schema: pa.Schema) -> Encoded:
         return values
 
     def raws(indexes: list[int]) -> list[bytes]:
-        return [raw_of(frame.iloc[index].to_dict()) for index in indexes]
+        try:
+            return [raw_of(frame.iloc[index].to_dict()) for index in indexes]
+        except UnicodeDecodeError:
+            columns = {name: column(position) for position, name in enumerate(frame.columns)}
+            return [raw_of({name: _value(each[index]) for name, each in columns.items()}) for index in indexes]
 
     return _encode(list(frame.columns), column, len(frame), schema, raws)
 
@@ -74,6 +79,10 @@ def _encode(
     arrays: list[ArrowArray] = []
     for field in schema:
         found = column(position_of[field.name]) if field.name in position_of else pa.nulls(count)
+        if not isinstance(found, list):
+            found = found.dictionary_decode() if isinstance(found, pa.DictionaryArray) else found
+            for row in rows_not_utf8(found):
+                faults.setdefault(row, ("expected text in UTF-8, found bytes that are not", field.name))
         array = None if isinstance(found, list) else from_array(found, field)
         if array is None:
             array = column_of(found if isinstance(found, list) else _values(found), field, faults)
@@ -109,7 +118,24 @@ def _values(array: ArrowArray) -> list[Any]:
 
 
 def _value(scalar: Any) -> Any:
+    if not isinstance(scalar, pa.Scalar):
+        return scalar
     try:
         return scalar.as_py()
+    except UnicodeDecodeError:
+        return _shown(scalar)
     except (pa.ArrowException, ValueError, OverflowError):
         return f"{scalar.type} {scalar.value}" if hasattr(scalar, "value") else f"{scalar.type}"
+
+
+def _shown(scalar: Any) -> Any:
+    """A value with bytes inside that are not UTF-8: those are written as in b"\\xff"."""
+    if isinstance(scalar, pa.DictionaryScalar):
+        return _shown(scalar.value)
+    if isinstance(scalar, pa.StructScalar):
+        return {name: _shown(scalar[place]) for place, name in enumerate(scalar.type.names)}
+    if isinstance(scalar, pa.ListScalar | pa.LargeListScalar):
+        return [_shown(each) for each in scalar.values] if scalar.is_valid else None
+    if isinstance(scalar, pa.StringScalar | pa.LargeStringScalar):
+        return scalar.as_buffer().to_pybytes().decode(errors="backslashreplace") if scalar.is_valid else None
+    return _value(scalar)

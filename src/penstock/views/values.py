@@ -26,6 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.events.utf8 import rows_not_utf8
+
 Kind = Literal["boolean", "integer", "real", "text", "binary", "decimal", "timestamp", "date", "json"]
 """What a physical column is to a database."""
 
@@ -191,7 +193,7 @@ def to_plain(array: pa.Array, *, may_code: bool = False) -> Plain:
         return Plain(array.cast(pa.binary()))
     if kind == "decimal":
         return Plain(_digits(array))
-    return Plain(array.cast(pa.string()) if kind == "text" else array)
+    return _text(array.cast(pa.string())) if kind == "text" else Plain(array)
 
 
 def decoded(array: pa.Array) -> pa.Array:
@@ -226,6 +228,14 @@ def from_plain(array: pa.Array, data_type: pa.DataType) -> pa.Array:
         moments = pc.binary_join_element_wise("1970-01-01", array, " ").cast(pa.timestamp("ns"))
         return moments.view(pa.int64()).view(pa.time64("ns")).cast(data_type)
     return array.cast(data_type)
+
+
+def _text(array: pa.Array) -> Plain:
+    misfits = dict.fromkeys(rows_not_utf8(array), "its text is not UTF-8")
+    if misfits:
+        fits = pa.array([row not in misfits for row in range(len(array))])
+        array = pc.if_else(fits, array, pa.scalar(None, array.type))
+    return Plain(array, misfits)
 
 
 def _digits(array: pa.Array) -> pa.Array:
