@@ -61,6 +61,9 @@ class LogSettings:
     shared: bool = _setting(False, "true or false")
     """Whether every machine of a Spark cluster has the log's folder, under the same path. A cluster needs that."""
 
+    access: str = _setting("owner", "owner or group", lambda value: value in ("owner", "group"))
+    """Who may use the files of a log in a folder: only their owner, or also the folder's group."""
+
     record_bytes_max: int = _setting(
         64 << 20, "a whole number from 1024 to 536870912, such as 67108864", lambda value: 1024 <= value <= 512 << 20
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -31,6 +32,7 @@ NOT_LISTED = {
     "spark.penstock.small_plans",
     "spark.sql.streaming.checkpointFileManagerClass",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
+    "spark.hadoop.fs.permissions.umask-mode",
     "spark.hadoop.parquet.page.verify-checksum.enabled",
 }
 
@@ -53,6 +55,23 @@ def test_every_name_is_one_that_spark_knows(spark: SparkSession) -> None:
     cluster = SparkSettings(master="spark://cluster:7077", secret="known")
     names = {*configuration(SparkSettings()), *configuration(cluster)} - NOT_LISTED - {"spark.master"}
     assert {name for name in names if entries.findEntry(name) is None} == set()
+
+
+@pytest.mark.spark
+def test_files_of_the_jvm_and_its_workers_are_their_owners_alone(spark: SparkSession, tmp_path: Path) -> None:
+    from penstock.spark.private.context import made_folder
+
+    def write(number: int) -> int:
+        Path(tmp_path, "worker").write_text("")
+        return number
+
+    assert spark.sparkContext.parallelize([1], 1).map(write).collect() == [1]
+    spark.range(1).write.parquet(f"{tmp_path}/jvm")
+    assert made_folder(spark, f"file:{tmp_path}/checkpoints/view", must_exist=False)
+    found = {path: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert tmp_path / "checkpoints" / "view" in found
+    assert tmp_path / "worker" in found
+    assert {path: oct(mode) for path, mode in found.items() if mode & 0o077} == {}
 
 
 @pytest.mark.spark

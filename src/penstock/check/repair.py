@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.access import make_file
 from penstock.check.checking import SET_ASIDE, keys_end_of
 from penstock.check.repair_plan import Plan, Stretch
 from penstock.check.salvage_keys import SalvagedKeys, salvage_keys
@@ -212,6 +213,7 @@ class _Repair:
                 continue
             aside = path.with_name(path.name + SET_ASIDE)
             if path.exists():
+                make_file(aside)
                 shutil.copyfile(path, aside)
             replace_file(path, salvaged.content)
             self._report(path, f"made again, with {salvaged.keys:,} idempotency keys")

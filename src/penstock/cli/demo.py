@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.access import make_folders
 from penstock.cli.installed import DEMO, check_installed
 from penstock.cli.options import Json
 from penstock.cli.output import print_json_line
@@ -46,7 +47,7 @@ def demo(
             place = folder.absolute()
             if place.exists() and any(place.iterdir()):
                 raise typer.BadParameter(f"{folder} is there already and not empty: name a new folder")
-            place.mkdir(parents=True, exist_ok=True)
+            make_folders(place)
         shown = run(place, console, seconds=seconds, opens=opens)
     if as_json:
         print_json_line(asdict(shown))

@@ -9,6 +9,7 @@ import socket
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from penstock.access import open_file
 from penstock.consume.assignment import TopicPartition
 from penstock.consume.group import Committed, Group, Offsets
 from penstock.consume.membership import Member, Membership
@@ -159,7 +160,7 @@ class Seat:
 
     def _hold_file(self) -> int:
         while True:
-            fd = os.open(self.group.member_path(self.id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = open_file(self.group.member_path(self.id), os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 is_there = os.fstat(fd).st_nlink > 0

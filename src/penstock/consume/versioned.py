@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from penstock.access import open_file
 from penstock.log.files import make_directory, read_document, sync_directory, write_document
 
 Document = dict[str, Any]
@@ -133,7 +134,7 @@ class VersionedDocument:
     def _turn(self) -> Iterator[None]:
         """One writer after the other, as a courtesy: it saves attempts, but nothing depends on it."""
         make_directory(self.directory)
-        fd = os.open(self._workshop / f"{self.name}.lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_file(self._workshop / f"{self.name}.lock", os.O_RDONLY | os.O_CREAT)
         try:
             deadline = self._monotonic() + self._patience
             pause = 0.001

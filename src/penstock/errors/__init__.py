@@ -25,6 +25,7 @@ PenstockError
 ├── SchemaRefused                a change of columns that old records could not follow
 ├── SettingsError                something in penstock.toml, the environment or a flag
 │   ├── SettingsFileError        the file cannot be read
+│   ├── LogIsPrivate             a log that should be shared with a group is its owner's alone
 │   ├── UnknownSetting           nothing has that name
 │   └── SettingValueError        the value is not one the setting can have
 ├── JavaMissing                  Spark needs a Java that is not here
@@ -302,6 +303,7 @@ from penstock.errors.service import (
 from penstock.errors.settings import (
     CommandRefused,
     DemoFailed,
+    LogIsPrivate,
     SettingsError,
     SettingsFileError,
     SettingValueError,
@@ -394,6 +396,7 @@ __all__ = [
     "KeyValueError",
     "LoadError",
     "LogError",
+    "LogIsPrivate",
     "LogNotShared",
     "LogReplaced",
     "LogUrlError",

@@ -57,6 +57,21 @@ class SettingValueError(SettingsError):
         )
 
 
+class LogIsPrivate(SettingsError):
+    """A log that should be shared with a group is in a folder that is its owner's alone."""
+
+    def __init__(self, folder: Path, mode: int) -> None:
+        self.folder = folder
+        self.mode = mode
+        super().__init__(
+            "log.access",
+            f"settings: log.access is 'group', but the log in {folder} is not shared with a group\n"
+            f"  expected: mode 2770; found: mode {mode:04o}\n"
+            f"  to share it: chgrp -R GROUP {folder}; chmod -R g+rwX {folder}; "
+            f"find {folder} -type d -exec chmod g+s {{}} +",
+        )
+
+
 class CommandRefused(PenstockError):
     """A command that would do harm, or cannot be done as it was given. Nothing was done."""
 

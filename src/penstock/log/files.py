@@ -18,6 +18,7 @@ from typing import Any
 
 import google_crc32c
 
+from penstock.access import make_folder
 from penstock.errors import CorruptionError
 from penstock.log.open_files import open_fd, with_descriptor
 
@@ -51,7 +52,7 @@ def make_directory(directory: Path) -> None:
         return
     make_directory(directory.parent)
     with suppress(FileExistsError):
-        directory.mkdir()
+        make_folder(directory)
     sync_directory(directory.parent)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import stat
 import threading
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from penstock.access import is_shared, make_shared_folder
 from penstock.consume.folder_groups import FolderGroups
-from penstock.errors import LogUrlError
+from penstock.errors import LogIsPrivate, LogUrlError
 from penstock.log.definition import FILE_NAME, TopicDefinition, read_definition, write_definition
 from penstock.log.files import locked, make_directory, sync_directory
 from penstock.log.folder_partition import FolderPartition
@@ -28,6 +31,8 @@ class FolderLog(Log):
         """Opens `dir:PATH`, or a plain path. Without `background` nothing is sealed or dropped unless you say so."""
         super().__init__(url, **options)
         self.root = _root(url)
+        if self.group_access and self.root.is_dir() and not is_shared(self.root):
+            raise LogIsPrivate(self.root.absolute(), stat.S_IMODE(self.root.stat().st_mode))
         self.topics_directory = self.root / "topics"
         self._topics: dict[str, FolderTopic] = {}
         self._lock = threading.RLock()
@@ -46,7 +51,7 @@ class FolderLog(Log):
         return FolderGroups(self)
 
     def topics_signals(self) -> list[Path]:
-        make_directory(self.topics_directory)
+        self._make_root()
         # A topic that is being made right now becomes one without the folder above noticing.
         unfinished = [path for path in self.topics_directory.iterdir() if not (path / FILE_NAME).exists()]
         return [self.topics_directory, *unfinished]
@@ -68,7 +73,7 @@ class FolderLog(Log):
         return found
 
     def _make(self, definition: TopicDefinition) -> bool:
-        make_directory(self.topics_directory)
+        self._make_root()
         with locked(self.root / "lock"):
             self._finish_deleting()
             directory = self.topics_directory / definition.name
@@ -78,6 +83,13 @@ class FolderLog(Log):
                 make_directory(directory / str(number))
             write_definition(directory, definition)
         return True
+
+    def _make_root(self) -> None:
+        if self.group_access and not self.root.is_dir():
+            with suppress(FileExistsError):
+                make_shared_folder(self.root)
+            sync_directory(self.root.parent)
+        make_directory(self.topics_directory)
 
     def _find(self, name: str) -> FolderTopic | None:
         with self._lock:

@@ -47,12 +47,14 @@ class Log:
         only: frozenset[str] | None = None,
         conf: Mapping[str, str] | None = None,
         record_bytes_max: int = RECORD_BYTES_MAX,
+        group_access: bool = False,
     ) -> None:
         """Opens the log. Without `background` nothing is tidied up unless you say so; of the topics, all or `only`.
 
         `conf` are settings of librdkafka, such as security.protocol, for a log in Kafka. A record of more than
-        `record_bytes_max` is refused.
+        `record_bytes_max` is refused. With `group_access` the folder's group may use a log in a folder.
         """
+        self.group_access = group_access
         self.record_bytes_max = record_bytes_max
         self.conf = dict(conf or {})
         self.clock = clock
@@ -186,7 +188,13 @@ class Log:
 
 def open_log(settings: LogSettings, **options: Any) -> Log:
     """The log that the settings name, with all they say of how to reach it."""
-    return Log(settings.url, conf=settings.kafka, record_bytes_max=settings.record_bytes_max, **options)
+    return Log(
+        settings.url,
+        conf=settings.kafka,
+        record_bytes_max=settings.record_bytes_max,
+        group_access=settings.access == "group",
+        **options,
+    )
 
 
 def _kind_of(url: str | Path) -> type[Log]:

@@ -18,6 +18,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TypeVar
 
+from penstock.access import open_file
 from penstock.errors import OutOfFiles
 
 WANTED = 1 << 16
@@ -107,8 +108,8 @@ os.register_at_fork(after_in_child=_pool.renew)
 
 
 def open_fd(path: Path, flags: int) -> int:
-    """Opens a file, 0644 if it is made. OutOfFiles where no descriptor is left."""
-    return with_descriptor(path, lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
+    """Opens a file, by the rules of `access` if it is made. OutOfFiles where no descriptor is left."""
+    return with_descriptor(path, lambda: open_file(path, flags))
 
 
 def with_descriptor(path: Path, call: Callable[[], _Opened]) -> _Opened:

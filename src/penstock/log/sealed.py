@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.access import make_file
 from penstock.errors import CorruptionError, require
 from penstock.log.files import TEMPORARY_SUFFIX, publish_file
 from penstock.log.hours import hours_of
@@ -46,6 +47,7 @@ def write_sealed(
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     groups: list[RowGroup] = []
     reached = start
+    make_file(temporary)
     with (
         _deleted_on_error(temporary),
         pq.ParquetWriter(

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.access import open_file
 from penstock.errors import SpillDamaged
 from penstock.log.files import read_exactly, write_all
 
@@ -75,7 +76,7 @@ class SpillFile:
     @classmethod
     def create(cls, path: Path) -> SpillFile | None:
         """A new file with our lock on it. None if somebody took it, still empty, for a dead producer's: try again."""
-        return cls._locked(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        return cls._locked(path, open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
 
     @classmethod
     def adopt(cls, path: Path) -> SpillFile | None:

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.access import PRIVATE_UMASK
 from penstock.errors import ClusterUnreachable
 from penstock.java import require_java
 from penstock.settings import SparkSettings
@@ -104,6 +105,8 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.execution.arrow.localRelationThreshold": str(8 << 20),
         # Sealed segments carry a checksum per page; a flipped bit is an error, never a wrong row.
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+        # Hadoop sets the modes of what Spark writes, such as checkpoints, whatever the umask of the process.
+        "spark.hadoop.fs.permissions.umask-mode": f"{PRIVATE_UMASK:03o}",
         # State on disk with small changelogs, instead of in the heap with whole snapshots.
         "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",

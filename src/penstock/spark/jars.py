@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
+from penstock.access import make_file, make_folders
 from penstock.errors import ChecksumWrong, DownloadFailed
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
@@ -94,7 +95,7 @@ def fetch(folder: Path, url: str | None = None, on_jar: OnJar | None = None) -> 
     cannot be reached, `mvn` is asked, if it is installed: it may know a way.
     """
     base = url or os.environ.get(MIRROR_VARIABLE) or MAVEN_CENTRAL
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(folder)
     for jar in CONNECTOR:
         place = folder / jar.name
         is_new = not place.is_file() or _sha256(place) != jar.sha256
@@ -109,6 +110,7 @@ def _fetch(jar: Jar, place: Path, base: str) -> None:
     url = f"{base}/{jar.path}"
     with tempfile.TemporaryDirectory(prefix=".jars-", dir=place.parent) as folder:
         partial = Path(folder) / jar.name
+        make_file(partial)
         try:
             _download(url, partial)
         except DownloadFailed:

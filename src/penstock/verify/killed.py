@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+from penstock.access import make_file, make_folder
 from penstock.errors import VerifyProcessFailed
 from penstock.spark.cluster import is_local
 from penstock.verify.cuts import Cut
@@ -54,7 +55,7 @@ def _write_job(runner: Runner, cuts: Sequence[Cut]) -> Path:
     from pyspark import cloudpickle
 
     folder = runner.folder / "killed"
-    folder.mkdir()
+    make_folder(folder)
     (folder / "pipeline.pickle").write_bytes(cloudpickle.dumps(runner.pipeline))  # type: ignore[no-untyped-call]
     settings = runner.spark.conf
     job = {
@@ -68,7 +69,7 @@ def _write_job(runner: Runner, cuts: Sequence[Cut]) -> Path:
         "shuffle_partitions": int(settings.get("spark.sql.shuffle.partitions") or 4),
     }
     path = folder / "job.json"
-    path.touch(0o600)  # It may hold a password.
+    make_file(path)  # It may hold a password.
     path.write_text(json.dumps(job), encoding="utf-8")
     return path
 

@@ -21,6 +21,7 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
+from penstock.access import make_file, make_folders
 from penstock.errors import (
     PenstockError,
     QueryRefused,
@@ -79,7 +80,9 @@ class SqliteDatabase(Database):
         self._busy_ms = int(busy_seconds * 1000)
         self._cache_kib = cache_bytes >> 10
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(path.parent)
+            if not path.exists():
+                make_file(path)  # SQLite gives the files beside it the same mode.
         except OSError as error:
             raise StoreUnavailable(self.place, error, is_retryable=False) from error
         url = URL.create("sqlite+apsw", database=str(path))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from penstock.access import PRIVATE_UMASK
+
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
     from pyspark import SparkConf
@@ -27,8 +29,11 @@ def has_jvm() -> bool:
 
 
 def launch(conf: SparkConf, stderr: int) -> Gateway:
-    """Starts the JVM; what it writes to its standard error goes to that descriptor."""
+    """Starts the JVM; what it writes to its standard error goes to that descriptor.
+
+    Its files, and those of the Python workers that it starts, are for their owner alone.
+    """
     from pyspark.java_gateway import launch_gateway
 
-    gateway: Gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+    gateway: Gateway = launch_gateway(conf, {"stderr": stderr, "umask": PRIVATE_UMASK})  # type: ignore[no-untyped-call]
     return gateway
