@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from penstock.errors import NothingReady
+from penstock.modes.rollback import switch_ready
 from penstock.views.catalog import Catalog, Counters, Generation, KnownView
 from penstock.views.fence import Fence
 from penstock.views.keys import key_hashes
-from penstock.views.owner import own
+from penstock.views.owner import Owner, own
 from penstock.views.store import StoredTable, open_store
 from tests.cli.commands import fails, run
 from tests.cli.stored_views import HITS, NOON, TOTAL, Stored, stored, us
+from tests.eventually import LIMIT_SECONDS, eventually
 
 FENCE = Fence({"access": {0: 8}}, us(NOON))
 
@@ -196,6 +200,43 @@ def test_switch_takes_the_name_of_a_pipeline_and_prints_json(ready: Stored) -> N
     assert [(each["view"], each["generation"], each["state"]) for each in found] == [
         ("hits", 2, "live"), ("total", 2, "live"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("left", ["old", "dropped"])
+def test_switch_takes_no_generation_that_another_run_has_replaced(ready: Stored, left: str) -> None:
+    with open_store(ready.views_url) as store:
+        own_now = store.own
+
+        def own_later(pipeline: str) -> Owner:
+            """Before this switch owns the pipeline, another one takes place and is taken back, or a run starts over."""
+            with own_now(pipeline) as owner, store.transaction(owner) as tx:
+                catalog = Catalog(tx.connection)
+                first, second = catalog.generations(pipeline)
+                if left == "dropped":
+                    tx.exchange(drop=catalog.drop(second))
+                else:
+                    catalog.switch(second)
+                    catalog.switch(first)
+            return own_now(pipeline)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "own", own_later)
+            with pytest.raises(NothingReady):
+                switch_ready(store)
+    assert states(ready) == [(1, "live"), (2, "old")][: 1 if left == "dropped" else 2]
+    assert count(ready) == 8
+
+
+def test_switch_is_done_here_if_the_run_ends_without_it(ready: Stored) -> None:
+    with open_store(ready.views_url) as store:
+        run_that_ends = own(store.engine, "web")
+        switching = threading.Thread(target=lambda: run("switch", *ready.views))
+        switching.start()
+        eventually(lambda: store.query("SELECT count(*) FROM _penstock_requests")[1] == [(1,)])
+        run_that_ends.release()
+        switching.join(LIMIT_SECONDS)
+        assert store.query("SELECT count(*) FROM _penstock_requests")[1] == [(0,)]
+    assert states(ready) == [(1, "old"), (2, "live")]
 
 
 def test_what_was_replaced_is_kept_as_long_as_the_settings_say(

@@ -48,18 +48,23 @@ def switch_ready(store: Store, pipeline: str | None = None, *, keep_old: timedel
 
     NothingReady names the pipelines that have something ready; SwitchNotTaken if the run does not answer.
     """
-    chosen, ready = _ready(store, pipeline)
-    with suppress(PipelineOwned), store.own(chosen) as owner, store.transaction(owner) as tx:
-        answer(tx.connection, chosen, "switch")
-        return switch_in(tx, ready, keep_old=keep_old)
-    with store.transaction(None) as tx:
-        ask(tx.connection, chosen, "switch")
+    with store.snapshot() as snapshot:
+        chosen, ready = _ready(snapshot, pipeline)
+    is_asked = False
     until = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < until:
         with store.snapshot() as snapshot:
             live = [_again(snapshot, each) for each in ready]
         if all(each is not None and each.state == "live" for each in live):
             return [each for each in live if each is not None]
+        # The run may end, or be replaced by another one, at any moment: what is ready is read by the owner alone.
+        with suppress(PipelineOwned), store.own(chosen) as owner, store.transaction(owner) as tx:
+            answer(tx.connection, chosen, "switch")
+            return switch_in(tx, _ready(tx, chosen)[1], keep_old=keep_old)
+        if not is_asked:
+            with store.transaction(None) as tx:
+                ask(tx.connection, chosen, "switch")
+            is_asked = True
         time.sleep(LOOK_SECONDS)
     with store.transaction(None) as tx:
         answer(tx.connection, chosen, "switch")
@@ -98,9 +103,9 @@ def _before(view: str, live: Mapping[str, Generation], old: Sequence[Generation]
     return chosen
 
 
-def _ready(store: Store, pipeline: str | None) -> tuple[str, Sequence[Generation]]:
-    with store.snapshot() as snapshot:
-        ready = [each for each in Catalog(snapshot.connection).generations() if each.state == "ready"]
+def _ready(snapshot: Snapshot, pipeline: str | None) -> tuple[str, Sequence[Generation]]:
+    """What waits to be switched in, and in which pipeline. NothingReady if that is not one."""
+    ready = [each for each in Catalog(snapshot.connection).generations() if each.state == "ready"]
     found = {each.pipeline for each in ready if pipeline in (None, each.pipeline)}
     if len(found) != 1:
         raise NothingReady(pipeline, sorted({each.pipeline for each in ready}))

@@ -360,6 +360,7 @@ class Catalog:
                 _G.pipeline == generation.pipeline,
                 _G.set_name == generation.set,
                 _G.number == generation.number,
+                _G.state != _DROPPED,
             )
             .values(**values)
         )
