@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,13 +68,15 @@ def explain_row(
                 raise ViewsChanged(pipeline.name, {name: changed[name]}, places)
             explainer = Explainer(views[name], stored.generation, snapshot, log, spark, limit)
             found = explainer.explain(row, row_key)
+    given = {"--app": app, "--views": views_url, "--log": log_url or context.find_root().obj}
+    options = [word for name, value in given.items() if value is not None for word in (name, shlex.quote(value))]
     if as_json:
-        print_json(_document(found, app))
+        print_json(_document(found, options))
     else:
-        _print(found, app)
+        _print(found, options)
 
 
-def _print(found: Explanation, app: str) -> None:
+def _print(found: Explanation, options: Sequence[str]) -> None:
     row = with_windows(found.row)
     print_table(list(row), [[in_cell(value) for value in row.values()]])
     if found.records:
@@ -93,7 +96,7 @@ def _print(found: Explanation, app: str) -> None:
     if found.upstream_total:
         rows = counted(found.upstream_total, "row")
         print(f"\nmade of {rows} of other views: {found.how}{_rest(found.upstream_total, found.upstream)}")
-        for command in _next(found, app):
+        for command in _next(found, options):
             print(f"  {command}")
     for note in found.notes:
         print(f"\n{note}")
@@ -103,21 +106,16 @@ def _rest(total: int, shown: Sequence[object]) -> str:
     return f"; the first {len(shown):,} are listed" if len(shown) < total else ""
 
 
-def _next(found: Explanation, app: str) -> list[str]:
-    """How to go on with each row of another view."""
-    from penstock.upkeep.explain import value_text
-
-    return [
-        " ".join(["penstock explain-row", each.view, *map(value_text, each.key.values()), "--app", app])
-        for each in found.upstream
-    ]
+def _next(found: Explanation, options: Sequence[str]) -> list[str]:
+    """How to go on with each row of another view: commands for a shell, with the options of this one."""
+    return [" ".join(["penstock explain-row", each.view, *each.words, *options]) for each in found.upstream]
 
 
 def _late(record: Record) -> str | None:
     return None if record.late_by is None else delay_text(record.late_by)
 
 
-def _document(found: Explanation, app: str) -> dict[str, Any]:
+def _document(found: Explanation, options: Sequence[str]) -> dict[str, Any]:
     return {
         "view": found.view,
         "row": _plain(found.row),
@@ -137,8 +135,13 @@ def _document(found: Explanation, app: str) -> dict[str, Any]:
         ],
         "upstream_total": found.upstream_total,
         "upstream": [
-            {"view": each.view, "key": _plain(each.key), "next": command}
-            for each, command in zip(found.upstream, _next(found, app), strict=True)
+            {
+                "view": each.view,
+                "key": _plain(each.key),
+                "record": None if each.record is None else str(each.record),
+                "next": command,
+            }
+            for each, command in zip(found.upstream, _next(found, options), strict=True)
         ],
         "notes": list(found.notes),
     }

@@ -7,6 +7,7 @@ window or group, it is that window's or group's records. Anything else is told a
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.errors import KeyValueError, NoSuchRow, OffsetOutOfRange
 from penstock.log.log import Log
@@ -62,6 +63,13 @@ class UpstreamRow:
 
     view: str
     key: Mapping[str, Any]
+    record: RecordPlace | None = None
+    """The record it comes from, by which it goes if its view has no key."""
+
+    @property
+    def words(self) -> list[str]:
+        """What names this row in a command."""
+        return [shlex.quote(str(self.record))] if self.record is not None else key_words(self.key)
 
 
 @dataclass(frozen=True)
@@ -174,11 +182,17 @@ class Explainer:
     # --- rows of views ---
 
     def _upstream(self, name: str, each: ViewInput, row: Mapping[str, Any]) -> Explanation:
-        columns = each.shape.key
+        known = self.generation.views[name]
+        columns = each.shape.key if known.key is not None else each.needed
         frame, how = self._followed(name, row, columns)
-        if frame is None:
+        has_maps = any("map<" in each.schema[one].dataType.simpleString() for one in columns)
+        if frame is None or (known.key is None and has_maps):  # Spark does not compare maps.
             note = f"its rows cannot be told apart: it is computed from all of view {name!r}"
             return Explanation(self.view.name, row, how, notes=(note,))
+        if known.key is None:
+            places, count = self._places_of(each, frame, known.details.get("topics", ()))
+            rows = [UpstreamRow(name, {}, place) for place in places]
+            return Explanation(self.view.name, row, how, upstream=tuple(rows), upstream_total=count)
         carried = [surgery.carried_name(each) for each in columns]
         if not columns:
             return Explanation(self.view.name, row, how, upstream=(UpstreamRow(name, {}),), upstream_total=1)
@@ -193,6 +207,20 @@ class Explainer:
         return Explanation(
             self.view.name, row, how, upstream=tuple(rows), upstream_total=int(counts.column("rows")[0].as_py())
         )
+
+    def _places_of(self, each: ViewInput, frame: DataFrame, topics: Sequence[str]) -> tuple[list[RecordPlace], int]:
+        """The records of the rows of a view without a key that are among those of the frame, and how many there are.
+
+        A plan cannot carry what it never saw, so they are found by their content: rows that are alike are all meant.
+        """
+        stored = self.snapshot.read(each.shape.table(self.generation.layers), columns=[KEY, *each.needed])
+        kinds = StructType([StructField(KEY, BinaryType()), *(each.schema[name] for name in each.needed)])
+        rows = from_arrow(self.spark, stored.cast(arrow_schema(kinds)), kinds)
+        same = [rows[column(name)].eqNullSafe(frame[column(surgery.carried_name(name))]) for name in each.needed]
+        same = same or [sf.expr("true")]
+        keys = rows.join(frame, same, "left_semi").select(KEY)
+        found = keys.orderBy(KEY).limit(self.limit).toArrow().column(KEY).to_pylist()
+        return [unpacked(key, topics) for key in found], keys.count()
 
     # --- following a plan ---
 
@@ -333,15 +361,27 @@ def _near(snapshot: Snapshot, view: StoredView, texts: Sequence[str]) -> list[st
 
 def key_text(view: StoredView, row: Mapping[str, Any]) -> str:
     """A key as it is written in a command."""
-    return " ".join(value_text(row[name]) for name in view.known.key or ())
+    return " ".join(key_words({name: row[name] for name in view.known.key or ()}))
+
+
+def key_words(key: Mapping[str, Any]) -> list[str]:
+    """The values of a key as words of a command: COLUMN=VALUE where a value would be taken for an option or a name."""
+    words = []
+    for name, value in key.items():
+        text = value_text(value)
+        is_taken = text.startswith("-") or (isinstance(value, str) and value.partition("=")[0] in key)
+        words.append(shlex.quote(f"{name}={text}" if is_taken else text))
+    return words
 
 
 def value_text(value: Any) -> str:
-    """A value of a key as it is written in a command: quoted where a shell would not leave it alone."""
+    """A value of a key as `conditions` reads it."""
     if value is None:
         return NULL
     if isinstance(value, Mapping) and set(value) == {"start", "end"}:
         return f"{value_text(value['start'])}..{value_text(value['end'])}"
     if hasattr(value, "isoformat"):
         return str(value.isoformat()).replace("+00:00", "Z")
-    return shlex.quote(value.hex() if isinstance(value, bytes) else str(value))
+    if isinstance(value, Mapping | list):
+        return json.dumps(value, default=str)
+    return value.hex() if isinstance(value, bytes) else str(value)
