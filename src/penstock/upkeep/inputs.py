@@ -42,7 +42,8 @@ class TopicInput:
 
     def new_rows(self, step: Step) -> pa.Table:
         """The same as Arrow: the columns that are needed, and the log's own."""
-        return step.slices[self.topic].kept(self.late, self.needed)
+        part = step.slices[self.topic]
+        return part.as_known(part.kept(self.late, self.needed), arrow_schema(self.schema))
 
     def everything(self, step: Step) -> DataFrame:
         """All records up to the step's end that count."""

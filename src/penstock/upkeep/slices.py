@@ -11,15 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import SchemaOutgrown
+from penstock.events.schema import format_ddl
+from penstock.log.definition import OWN_COLUMNS
 from penstock.log.partition import Offsets
 from penstock.spark.columns import column
 from penstock.spark.late_counts import LateCounts
 from penstock.spark.private.analysis import plan_analysis
-from penstock.spark.private.rows import from_arrow
+from penstock.spark.private.rows import arrow_schema, from_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from penstock.log.topic import Topic
 
@@ -90,6 +93,20 @@ class Slice:
         )
         return table if late == "correct" else table.filter(pc.invert(table.column("_late")))
 
+    def as_known(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+        """The rows with the types of `schema`: another process may have made numbers of the topic wider since.
+
+        SchemaOutgrown if one of them needs that room.
+        """
+        wanted = pa.schema([schema.field(name) for name in rows.schema.names])
+        if rows.schema.types == wanted.types:
+            return rows
+        try:
+            return rows.cast(wanted)
+        except pa.ArrowInvalid as error:
+            known, found = format_ddl(own_less(wanted)), format_ddl(self.topic.schema)
+            raise SchemaOutgrown(self.topic.name, known, found, str(error)) from None
+
     def frame(self, spark: SparkSession, schema: StructType, late: Late, needed: Sequence[str]) -> DataFrame:
         """The records that count as a DataFrame with the columns of `schema`; those not needed may be NULL."""
         what = (late, None if self.is_small else tuple(needed))
@@ -99,16 +116,29 @@ class Slice:
 
     def _make_frame(self, spark: SparkSession, schema: StructType, late: Late, needed: Sequence[str]) -> DataFrame:
         if self.is_small:
-            return from_arrow(spark, self.kept(late, self.topic.schema.names), schema)
+            names = [name for name in schema.names if name not in OWN_COLUMNS]
+            return from_arrow(spark, self.as_known(self.kept(late, names), arrow_schema(schema)), schema)
         counts = LateCounts()
         self._late_counts.append(counts)
         frame = self.topic.read(spark, start=self.start, until=self.stop, columns=needed, late_counts=counts)
         return with_all_columns(frame if late == "correct" else frame.filter("NOT _late"), schema)
 
 
+def own_less(schema: pa.Schema) -> pa.Schema:
+    """Without the log's own columns."""
+    return pa.schema([each for each in schema if each.name not in OWN_COLUMNS])
+
+
 def with_all_columns(frame: DataFrame, schema: StructType) -> DataFrame:
-    """The frame with the columns of `schema`: NULL where it has none of that name."""
-    known, nulls = set(frame.columns), plan_analysis.nulls(frame.sparkSession, schema)
-    return frame.selectExpr(
-        *(column(name) if name in known else f"{nulls[name]} AS {column(name)}" for name in schema.names)
-    )
+    """The frame with the columns and types of `schema`: NULL where it has none of that name."""
+    known = {each.name: each.dataType for each in frame.schema}
+    nulls = plan_analysis.nulls(frame.sparkSession, schema)
+
+    def source(name: str, kind: DataType) -> str:
+        if name not in known:
+            return f"{nulls[name]} AS {column(name)}"
+        if known[name].simpleString() == kind.simpleString():
+            return column(name)
+        return f"CAST({column(name)} AS {kind.simpleString()}) AS {column(name)}"
+
+    return frame.selectExpr(*(source(each.name, each.dataType) for each in schema))
