@@ -54,6 +54,8 @@ def test_a_pipeline_that_agrees_ends_with_0(folder: Path) -> None:
         "lambda, random cuts 1",
         "kappa, replayed and switched",
         "stream, stopped and continued",
+        "stream, without small plans",
+        "stream, other environment",
     ]
     assert "everything agrees" in (folder / "report.html").read_text()
 

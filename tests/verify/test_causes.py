@@ -168,7 +168,7 @@ def test_what_remembers_and_what_is_declared_wrongly_is_blamed(tmp_path: Path, s
             for number in range(12)
         ]
         put(log, "access", 0, rows, [10 * number for number in range(12)])
-        report = verify(app, log, spark, cuts=0, seed=1, singles=2)
+        report = verify(app, log, spark, cuts=0, seed=1, singles=2, other_environment=False)
     found: dict[str, Failure] = {each.view: each for each in report.failures}
     assert set(found) == {"newcomers", "lags"}, report.text()
     assert "the function is_new() changes 'met', which the next call finds" in found["newcomers"].cause

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
@@ -16,6 +18,7 @@ from penstock import Pipeline, agg
 from penstock.errors import NothingRecorded, TopicDiffers, UnknownTopic
 from penstock.log.folder_log import FolderLog
 from penstock.modes.topics import make_topics
+from penstock.spark.private.prepared import Asked, InDriver
 from penstock.upkeep.inputs import TopicInput
 from penstock.upkeep.step import Step
 from penstock.verify.page import page
@@ -53,7 +56,7 @@ def report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Rep
         put(log, "access", 1, early, list(range(6)))
         put(log, "access", 0, later, list(range(6, 12)))
         before = sorted(path.name for path in log.root.rglob("*"))
-        found = verify(app, log, spark, cuts=0, seed=7, singles=2)
+        found = verify(app, log, spark, cuts=0, seed=7, singles=2, other_environment=False)
         assert sorted(path.name for path in log.root.rglob("*")) == before, "the log was changed"
         return found
 
@@ -111,7 +114,7 @@ def test_right_views_beside_wrong_ones_agree(report: Report) -> None:
     views = {"chance", "forced_fold", "merged_users", "clock_in_plan", "clock_in_function"}
     assert {each.view for each in report.failures} == views | {"first_url", "users", "shares", "clock_in_udf"}
     lines = [line for line in report.lines if line.view in ("right", "right_above")]
-    assert len(lines) == 18
+    assert len(lines) == 20
     assert all(line.agrees for line in lines)
 
 
@@ -204,7 +207,7 @@ def test_a_right_pipeline_agrees_in_every_run(recorded: FolderLog, spark: SparkS
     assert "punctual" in found.tolerant
     assert "customers" not in found.tolerant
     assert recorded.topics() == ["orders"], "a changelog was published"
-    assert "everything agrees: 5 views, 10 runs" in found.text()
+    assert "everything agrees: 5 views, 12 runs" in found.text()
 
 
 def test_an_error_that_all_runs_of_the_engine_share_is_found(
@@ -218,12 +221,38 @@ def test_an_error_that_all_runs_of_the_engine_share_is_found(
     monkeypatch.setattr(TopicInput, "new", without_bob)
     app = orders_alone()
     app.view("spent", key="customer", sql="SELECT customer, count(*) AS n FROM orders GROUP BY customer")
-    found = verify(app, recorded, spark, cuts=0, seed=3, singles=1)
+    found = verify(app, recorded, spark, cuts=0, seed=3, singles=1, other_environment=False)
     [failure] = found.failures
     assert failure.runs == ("plain Spark (1 rows)",)
     assert "plain Spark gives other rows" in failure.cause
     [difference] = failure.differences
     assert difference.example.found == {"customer": "bob", "n": 6}
+
+
+def test_an_error_of_small_plans_is_named_as_such(
+    recorded: FolderLog, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as text that the driver decodes wrongly."""
+
+    class Shouting(InDriver):
+        def compute(self, asked: Sequence[Asked]) -> list[pa.Table | None]:
+            return [found if found is None else _shouted(found) for found in super().compute(asked)]
+
+    monkeypatch.setattr("penstock.plans.collect.small_plans", Shouting)
+    app = orders_alone()
+    app.view("customers", key="id", sql="SELECT id, customer FROM orders")
+    found = verify(app, recorded, spark, cuts=0, seed=3, singles=1, other_environment=False)
+    [failure] = found.failures
+    assert failure.runs == ("plain Spark (6 rows)", "stream, without small plans (6 rows)")
+    assert "steps that run in the driver give other rows than Spark's scheduler does" in failure.cause
+
+
+def _shouted(table: pa.Table) -> pa.Table:
+    texts = [place for place, each in enumerate(table.schema) if each.name == "customer"]
+    for place in texts:
+        found = pc.replace_substring(table.column(place), "bob", "BOB")
+        table = table.set_column(place, table.schema.field(place), found)
+    return table
 
 
 def test_a_view_that_fails_takes_no_other_view_along(
@@ -241,11 +270,11 @@ def test_a_view_that_fails_takes_no_other_view_along(
     def refused(orders: DataFrame) -> DataFrame:
         return orders.select("id", sf.udf(refuse, "int")("id").alias("never"))
 
-    found = verify(app, recorded, spark, cuts=0, seed=3, singles=1)
+    found = verify(app, recorded, spark, cuts=0, seed=3, singles=1, other_environment=False)
     assert {each.view for each in found.failures} == {"refused"}
     assert "never seen" in found.failures[0].cause
     of_right = [line for line in found.lines if line.view == "spent"]
-    assert len(of_right) == 9
+    assert len(of_right) == 10
     assert all(line.agrees and line.comparison for line in of_right)
 
 
@@ -292,6 +321,6 @@ def test_views_of_different_topics_are_compared_each_over_its_own(tmp_path: Path
         for name, topic in make_topics(app, log).items():
             rows = [{"k": "ab"[number % 2], "n": number} for number in range(6 if name == "left" else 9)]
             topic.append(pa.Table.from_pylist(rows, topic.schema))
-        found = verify(app, log, spark, cuts=1, seed=1, singles=1)
+        found = verify(app, log, spark, cuts=1, seed=1, singles=1, other_environment=False)
     assert found.agrees, found.text()
     assert {line.view for line in found.lines} == {"of_left", "of_right"}

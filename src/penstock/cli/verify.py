@@ -30,7 +30,8 @@ def verify(
 ) -> None:
     """Run a pipeline over the recorded log in every way there is, and compare all results row by row.
 
-    As a batch, twice; as streams in one step, in ten, cut at random, record by record, stopped and continued. The log
+    As a batch, twice; as streams in one step, in ten, cut at random, record by record, stopped and continued, and in a
+    process with another time zone, locale and hash seed. The log
     is only read; the database of views is not touched, and a run may go on meanwhile. Exit code 0 only if every view
     has the same rows in all of them.
 
@@ -51,7 +52,7 @@ def verify(
     spark = session(settings.spark, name=f"penstock verify {pipeline.name}")
     with open_log(settings.log, background=False) as log:
         report = verify_pipeline(
-            pipeline, log, spark, cuts=cuts, faults=faults, seed=seed, rows=rows, on_run=_progress()
+            pipeline, log, spark, cuts=cuts, faults=faults, seed=seed, rows=rows, application=app, on_run=_progress()
         )
     if html is not None:
         html.write_text(page(report), encoding="utf-8")

@@ -145,7 +145,8 @@ PenstockError
 │   └── NotDelivered             a receiver did not take a message
 ├── VerifyError                  something keeps verify from comparing
 │   ├── NothingRecorded          the log holds no records to compare on
-│   └── VerifyProcessFailed      a process that verify started ended by itself
+│   ├── VerifyProcessFailed      a process that verify started ended by itself
+│   └── FailedElsewhere          a view could not be computed in another environment
 ├── MergeOverflow                a merged number does not fit its column
 ├── AggregateTypeError           an aggregate cannot work on values of this type
 ├── AggregateOptionError         an aggregate was given an option that it cannot have
@@ -285,6 +286,7 @@ from penstock.errors.realtime import (
 from penstock.errors.running import (
     AggregateOptionError,
     AggregateTypeError,
+    FailedElsewhere,
     MergeOverflow,
     NothingRecorded,
     VerifyError,
@@ -375,6 +377,7 @@ __all__ = [
     "EventsRefused",
     "ExecutorUnfit",
     "ExportFormatError",
+    "FailedElsewhere",
     "FenceMoved",
     "FileChanged",
     "FileColumnsError",

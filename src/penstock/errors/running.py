@@ -72,14 +72,15 @@ class NothingRecorded(VerifyError):
 
 
 class VerifyProcessFailed(VerifyError):
-    """A process that verify started, to kill it later, ended by itself."""
+    """A process that verify started ended by itself before it was done."""
 
-    def __init__(self, code: int, said: str) -> None:
+    def __init__(self, code: int, said: str, hint: str) -> None:
         self.code = code
         self.said = said
         told = [line for line in said.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
         last = "\n  ".join(told[-15:])
-        super().__init__(
-            f"verify: a process that runs the pipeline ended with exit code {code}\n  {last}\n"
-            "  without --faults everything runs in one process"
-        )
+        super().__init__(f"verify: a process that runs the pipeline ended with exit code {code}\n  {last}\n  {hint}")
+
+
+class FailedElsewhere(VerifyError):
+    """What stopped a view in a process that verify started, in that process's words."""

@@ -48,6 +48,34 @@ _ADDING_PARTS = ("Stddev", "Variance", "Cov", "Regr", "Skew", "Kurt", "InPandas"
 _CLOCKS = {"time", "time_ns", "monotonic", "perf_counter", "now", "utcnow", "today", "localtime", "gmtime"}
 _CHANCE = {"random", "randint", "randrange", "choice", "choices", "shuffle", "uniform", "gauss", "uuid1", "uuid4"}
 _SYSTEM = {"urandom", "environ", "getenv", "getpid", "open", "token_hex"}
+_NOT_REPEATED = {
+    **dict.fromkeys(_CLOCKS, "the clock"),
+    **dict.fromkeys(_CHANCE, "chance"),
+    **dict.fromkeys(_SYSTEM, "what the machine says"),
+}
+_BUILDS = {"BUILD_SET": "set", "SET_ADD": "set"}
+"""By instruction: what makes a set without naming it."""
+_MACHINE = (
+    (
+        ("localtime", "mktime", "ctime", "tzname", "altzone", "fromtimestamp", "astimezone", "timestamp"),
+        "the machine's time zone",
+        "name the time zone, such as datetime.fromtimestamp(seconds, tz=UTC)",
+    ),
+    (
+        ("getlocale", "setlocale", "localeconv", "nl_langinfo", "strcoll", "strxfrm", "format_string", "currency"),
+        "the machine's locale",
+        "write the format out; a function may depend on its arguments only",
+    ),
+    (("hash",), "Python's hash seed", "use hashlib, or Spark's xxhash64() in the view"),
+    (("set", "frozenset"), "the order of a set, which follows Python's hash seed", "sort what is taken from a set"),
+    (
+        ("environ", "getenv", "getcwd", "gethostname", "uname", "expanduser", "getpreferredencoding", "open"),
+        "what the machine says",
+        "a function may depend on its arguments only",
+    ),
+    (("strftime", "now", "today"), "the machine's time zone or locale", "name the time zone, and write names out"),
+)
+"""What answers may depend on by accident, the likeliest first: names, what they stand for, and what to do instead."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +100,10 @@ class Seen:
     """All runs of Penstock agree, and plain Spark gives others."""
     only_after_restart: bool
     """Only runs that were stopped or killed gave others."""
+    only_elsewhere: bool
+    """Only the run in another environment gave others."""
+    only_by_scheduler: bool
+    """What Spark's scheduler computed differs from what the driver did."""
     upstream: Collection[str]
     """Views it is made of that differ too."""
 
@@ -84,6 +116,14 @@ def cause_of(view: CompiledView, seen: Seen, groups: Callable[[], str]) -> Cause
         return Cause(f"it is made of {names}, which differs too", f"repair {names} first", spec.place)
     if not seen.repeats:
         return _not_repeated(view)
+    if seen.only_elsewhere:
+        return _environment(view)
+    if seen.only_by_scheduler:
+        return Cause(
+            "steps that run in the driver give other rows than Spark's scheduler does",
+            'small_plans = "off" under [spark] in penstock.toml avoids it; please report this as an error of Penstock',
+            spec.place,
+        )
     # What is certain comes first: rows that were seen to meet, functions that remember. Ties are only possible, and
     # they rarely are right in one step and wrong in many, as what a view says of itself is.
     met = groups() if spec.within and not seen.only_plain else ""
@@ -147,6 +187,25 @@ def _not_repeated(view: CompiledView) -> Cause:
         f"two batches over the same records differ: the function does not repeat itself{named}",
         "look for a clock, random numbers, rows taken in no fixed order, or something remembered between calls",
         spec.place,
+    )
+
+
+def _environment(view: CompiledView) -> Cause:
+    """Only in another environment of the machine the rows are others."""
+    told = "the answer depends on the environment of the machine: only a process with another one gives other rows"
+    roots = [*functions_of(view.frame), *([] if view.spec.function is None else [view.spec.function])]
+    functions = users_functions(roots)
+    for words, what, hint in _MACHINE:
+        known = dict.fromkeys(words, what)
+        for function in functions:
+            found = next(_suspicious(function.__code__, known), None)
+            if found is not None:
+                word, place = found
+                return Cause(f"{told}: the function {function.__name__}() uses {word}", hint, place)
+    return Cause(
+        f"{told}: its time zone, its locale, Python's hash seed, or a variable",
+        "a function may depend on its arguments only; what is computed where the file is imported counts too",
+        view.spec.place,
     )
 
 
@@ -245,23 +304,19 @@ def _expressions(view: CompiledView) -> Iterator[Expression]:
             yield from each.walk()
 
 
-def _suspicious(code: CodeType | None) -> Iterator[tuple[str, Place]]:
-    """Names in a function's code that do not depend on its arguments, and their lines."""
+def _suspicious(code: CodeType | None, known: Mapping[str, str] = _NOT_REPEATED) -> Iterator[tuple[str, Place]]:
+    """Names in a function's code that do not depend on its arguments, and their lines. A set that is built is `set`."""
     if code is None:
         return
-    known: Mapping[str, str] = {
-        **dict.fromkeys(_CLOCKS, "the clock"),
-        **dict.fromkeys(_CHANCE, "chance"),
-        **dict.fromkeys(_SYSTEM, "what the machine says"),
-    }
     for each in dis.get_instructions(code):
         is_name = each.opname.startswith(("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "IMPORT_FROM"))
-        if is_name and each.argval in known:
+        word = str(each.argval) if is_name else _BUILDS.get(each.opname, "")
+        if word in known:
             line = (each.positions.lineno if each.positions is not None else None) or code.co_firstlineno
-            yield f"{known[str(each.argval)]} ({each.argval})", _place(code.co_filename, line)
+            yield f"{known[word]} ({word})", _place(code.co_filename, line)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _suspicious(constant)
+            yield from _suspicious(constant, known)
 
 
 def _place(file: str, line: int) -> Place:

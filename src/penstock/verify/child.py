@@ -1,6 +1,7 @@
-"""What a child process of `killed` does: takes a pipeline from cut to cut, and says so after each step.
+"""A process that verify starts: takes a pipeline from cut to cut.
 
-Nobody else ends it: when its parent is gone, which closes its standard input, it ends itself and its JVM.
+For `killed` it says so after each step; for `elsewhere` it writes what readers would see to a file. It ends itself and
+its JVM when its parent is gone, which closes its standard input.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.log.log import Log
+    from penstock.pipeline.pipeline import Pipeline
+    from penstock.verify.cuts import Cut
 
 
 def main(path: str) -> None:
@@ -21,17 +29,58 @@ def main(path: str) -> None:
     job: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
     sys.path[:] = job["path"]
     from penstock.log.log import Log
-    from penstock.modes.engine import open_engine
     from penstock.settings import SparkSettings
     from penstock.spark import session
+
+    pipeline = _pipeline(job)
+    cuts = [{name: {int(n): offset for n, offset in each.items()} for name, each in cut.items()} for cut in job["cuts"]]
+    spark = session(SparkSettings(master=job["master"], conf=job["spark"]), name="verify")
+    with Log(job["log"], background=False, conf=job["log_conf"]) as log:
+        if "result" in job:
+            _run(job, pipeline, log, spark, cuts)
+        else:
+            _step(job, pipeline, log, spark, cuts)
+    _tell("done")
+
+
+def _pipeline(job: dict[str, Any]) -> Pipeline:
+    """The pipeline with those views only that its parent could compile."""
+    from penstock.pipeline.loading import load_pipeline
+    from penstock.verify.runs import only
+
+    if job["application"] is not None:
+        pipeline = load_pipeline(job["application"])
+    else:
+        pipeline = pickle.loads(Path(job["pipeline"]).read_bytes())
+    return only(pipeline, job["views"])
+
+
+def _run(job: dict[str, Any], pipeline: Pipeline, log: Log, spark: SparkSession, cuts: list[Cut]) -> None:
+    """One stream; what stops a set of views is told of that set."""
+    from penstock.modes.topics import recorded_topics
+    from penstock.upkeep.compiled import try_compile
+    from penstock.verify.cuts import Recorded
+    from penstock.verify.runs import Runner, error_text, only
+
+    compiled, problems = try_compile(pipeline, spark)
+    topics = recorded_topics(pipeline, log)
+    recorded = Recorded(topics, {name: topic.start() for name, topic in topics.items()}, cuts[-1])
+    folder = Path(job["result"]).parent
+    runner = Runner(only(pipeline, [view.name for view in compiled]), log, spark, recorded, folder, compiled)
+    run = runner.stream("stream", cuts)
+    errors = {view: error_text(error) for view, error in run.errors.items()}
+    errors |= {each.view: f"{each.message}\n{each.hint}".strip() for each in problems}
+    result = {"rows": run.rows, "seconds": run.seconds, "errors": errors, "note": run.note}
+    Path(job["result"]).write_bytes(pickle.dumps(result))
+
+
+def _step(job: dict[str, Any], pipeline: Pipeline, log: Log, spark: SparkSession, cuts: list[Cut]) -> None:
+    """One stream that tells how far it is."""
+    from penstock.modes.engine import open_engine
     from penstock.verify.runs import take_steps
     from penstock.views.store import open_store
 
-    pipeline = pickle.loads(Path(job["pipeline"]).read_bytes())
-    cuts = [{name: {int(n): offset for n, offset in each.items()} for name, each in cut.items()} for cut in job["cuts"]]
-    spark = session(SparkSettings(master=job["master"], shuffle_partitions=job["shuffle_partitions"]), name="verify")
     with (
-        Log(job["log"], background=False, conf=job["log_conf"]) as log,
         open_store(f"sqlite:{job['database']}") as store,
         open_engine(pipeline, log=log, store=store, spark=spark, is_silent=True) as engine,
     ):
@@ -40,7 +89,6 @@ def main(path: str) -> None:
         for number, cut in enumerate(cuts, start=1):
             if sum(take_steps(each, [cut]) for each in running):
                 _tell(f"step {number}")
-    _tell("done")
 
 
 def _end_with_parent() -> None:

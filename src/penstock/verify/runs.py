@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -21,6 +22,7 @@ from penstock.modes.engine import Engine, open_engine
 from penstock.modes.rounds import make_pair
 from penstock.modes.running import RunningSet
 from penstock.pipeline.pipeline import Pipeline
+from penstock.spark.private.canary import without_small_plans
 from penstock.upkeep.changes import KEY
 from penstock.upkeep.compiled import CompiledView, as_views
 from penstock.upkeep.step import finish
@@ -108,6 +110,13 @@ class Runner:
             run.note += f"; the first {hurry.reached:,} records one by one, the rest in larger steps"
         return run
 
+    def scheduled(self, name: str, cuts: Sequence[Cut]) -> Run:
+        """A stream whose steps are all computed by Spark's scheduler, as with `spark.small_plans = "off"`."""
+        with without_small_plans(self.spark):
+            run = self._run(Run(name, "stream"), _taking(cuts))
+        run.note = f'every step by Spark\'s scheduler, as with small_plans = "off": {_steps([len(cuts)])}'
+        return run
+
     def stopped(self, name: str, cuts: Sequence[Cut], at: int) -> Run:
         """A stream that ends after `at` steps, and is continued from its fence by a new engine."""
         database = self.folder / f"{_file_name(name)}.db"
@@ -187,6 +196,13 @@ class Runner:
                     run.rows.update(_rows(engine, running))
                 run.seconds.update(dict.fromkeys((view.name for view in views), time.monotonic() - began))
         return run
+
+
+def only(pipeline: Pipeline, names: Collection[str]) -> Pipeline:
+    """The same pipeline with those views only."""
+    same = copy(pipeline)
+    same.views = {name: spec for name, spec in pipeline.views.items() if name in names}
+    return same
 
 
 def error_text(error: Exception) -> str:

@@ -1,8 +1,9 @@
 """verify: does a pipeline give the same rows however it is run?
 
 It is run over a recorded part of the log as a batch, by plain Spark without Penstock's engine, as streams cut into
-steps of many sizes, stopped and continued, as lambda with batch parts at random cuts, as kappa with a replay and a
-switch in the middle, and as a batch once more; every view of every run is compared with the first batch.
+steps of many sizes, without small plans, stopped and continued, in another environment, as lambda with batch parts at
+random cuts, as kappa with a replay and a switch in the middle, and as a batch once more; every view of every run is
+compared with the first batch.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -27,10 +28,11 @@ from penstock.upkeep.compiled import CompiledView, as_views, try_compile
 from penstock.upkeep.explain import Explanation
 from penstock.verify.causes import Seen, adds_floats, cause_of, has_floats
 from penstock.verify.cuts import Recorded
+from penstock.verify.elsewhere import elsewhere
 from penstock.verify.killed import killed
 from penstock.verify.records import Tracer, met
 from penstock.verify.report import Difference, Failure, Kind, Line, Report
-from penstock.verify.runs import Hurry, Run, Runner, error_text
+from penstock.verify.runs import Hurry, Run, Runner, error_text, only
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +48,7 @@ BATCH, AGAIN, PLAIN, ONE_STEP, TEN_STEPS, SINGLE = (
     "stream, single records",
 )
 KAPPA = "kappa, replayed and switched"
+SCHEDULED, ELSEWHERE = "stream, without small plans", "stream, other environment"
 STOPPED, KILLED = "stream, stopped and continued", "stream, killed and restarted"
 SINGLES = 100
 """So many records are taken one by one at most."""
@@ -55,6 +58,8 @@ CHANCE_STEPS = (3, 8)
 """How many steps a run with random cuts has: between these."""
 ROUND_SHARE = 0.4
 """At so many of the cuts of a lambda run a new batch part is computed."""
+SCRATCH = "penstock-verify-"
+"""How the name of a folder for databases begins."""
 DIFFERENCES_MAX = 3
 """So many rows of each view are shown."""
 
@@ -69,16 +74,23 @@ def verify(
     seed: int | None = None,
     rows: int | None = None,
     singles: int = SINGLES,
+    application: str | None = None,
+    other_environment: bool = True,
+    scratch: Path | None = None,
     on_run: Callable[[Run], None] | None = None,
 ) -> Report:
     """Runs the pipeline over what the log holds now in every way there is, and compares all results with the batch.
 
     `cuts`: how many streams with random cuts, which follow from `seed` (chosen and reported if None). `rows`: only the
     first so many records along arrival. `faults`: also in processes of their own that are killed and restarted.
-    `singles`: how many records are taken one by one. `on_run` is told of each run when it is done.
+    `singles`: how many records are taken one by one. `application`: the file or module that the pipeline was loaded
+    from, which the process with another environment loads again; without it the pipeline is sent there as code.
+    `other_environment=False` leaves that process out.
+    `scratch`: an empty folder of the caller's for the databases of the runs. `on_run` is told of each run when it is
+    done.
 
-    The log is only read, and views are written to databases in a temporary folder. Results are held in memory.
-    NothingRecorded if there is nothing to compare; TopicDiffers if a topic is not what the pipeline defines.
+    The log is only read, and views are written to databases in a folder that is removed afterwards. Results are held in
+    memory. NothingRecorded if there is nothing to compare; TopicDiffers if a topic is not what the pipeline defines.
     """
     seed = secrets.randbelow(1 << 32) if seed is None else seed
     topics = recorded_topics(pipeline, log)
@@ -91,9 +103,13 @@ def verify(
     runs: list[Run] = []
     tolerant = _tolerant(compiled)
     if compiled:
-        with tempfile.TemporaryDirectory(prefix="penstock-verify-") as folder:
-            runner = Runner(_only(pipeline, compiled), log, spark, recorded, Path(folder), compiled)
-            for run in _runs(runner, seed=seed, cuts=cuts, singles=singles, faults=faults):
+        with nullcontext(scratch) if scratch else tempfile.TemporaryDirectory(prefix=SCRATCH) as folder:
+            names = [view.name for view in compiled]
+            runner = Runner(only(pipeline, names), log, spark, recorded, Path(folder), compiled)
+            for run in _runs(
+                runner, application,
+                seed=seed, cuts=cuts, singles=singles, faults=faults, other_environment=other_environment,
+            ):  # fmt: skip
                 runs.append(run)
                 lines += _lines(compiled, run, runs[0], tolerant)
                 if run is not runs[0]:
@@ -115,7 +131,16 @@ def verify(
     )
 
 
-def _runs(runner: Runner, *, seed: int, cuts: int, singles: int, faults: bool) -> Iterator[Run]:
+def _runs(
+    runner: Runner,
+    application: str | None,
+    *,
+    seed: int,
+    cuts: int,
+    singles: int,
+    faults: bool,
+    other_environment: bool,
+) -> Iterator[Run]:
     recorded = runner.recorded
     batch = runner.batch(BATCH)
     yield batch
@@ -141,16 +166,11 @@ def _runs(runner: Runner, *, seed: int, cuts: int, singles: int, faults: bool) -
     steps = recorded.evenly(6)
     yield runner.replayed(KAPPA, steps, Random(f"{seed} replay").randint(1, len(steps)))
     yield runner.stopped(STOPPED, steps, Random(f"{seed} stop").randint(1, max(1, len(steps) - 1)))
+    yield runner.scheduled(SCHEDULED, recorded.evenly(3))
+    if other_environment:
+        yield elsewhere(runner, ELSEWHERE, recorded.evenly(3), application)
     if faults:
         yield killed(runner, KILLED, recorded.evenly(10), Random(f"{seed} kill"))
-
-
-def _only(pipeline: Pipeline, compiled: Sequence[CompiledView]) -> Pipeline:
-    """The pipeline with those views only that can be run."""
-    names = {view.name for view in compiled}
-    same = copy(pipeline)
-    same.views = {name: spec for name, spec in pipeline.views.items() if name in names}
-    return same
 
 
 def _notes(recorded: Recorded, runs: Sequence[Run]) -> tuple[str, ...]:
@@ -220,11 +240,14 @@ def _failure(
         hint = f"it moves together with view {culprit!r}" if culprit not in (None, view.name) else ""
         return Failure("error", view.name, view.spec.place, error_text(error), hint, runs=said)
     differences = _differences(view, bad, tracer)
+    runs = {line.run for line in bad}
     seen = Seen(
         repeats=agrees.get(AGAIN, True),
         one_step=agrees.get(ONE_STEP, True),
-        only_plain={line.run for line in bad} == {PLAIN},
-        only_after_restart={line.run for line in bad} <= {STOPPED, KILLED},
+        only_plain=runs == {PLAIN},
+        only_after_restart=runs <= {STOPPED, KILLED},
+        only_elsewhere=runs == {ELSEWHERE},
+        only_by_scheduler=SCHEDULED in runs and runs <= {SCHEDULED, PLAIN, ELSEWHERE},
         upstream=upstream,
     )
 

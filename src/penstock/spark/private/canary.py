@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,20 @@ def uses_small_plans(spark: SparkSession, run: Callable[[DataFrame, Build], pa.T
                 _known[spark] = spark.conf.get(SETTING, "auto") != "off" and _is_trusted(spark, run)
             found = _known[spark]
     return found
+
+
+@contextmanager
+def without_small_plans(spark: SparkSession) -> Iterator[None]:
+    """Spark's scheduler runs every plan of this session meanwhile, as with `off`."""
+    before = _known.get(spark)
+    _known[spark] = False
+    try:
+        yield
+    finally:
+        if before is None:
+            del _known[spark]
+        else:
+            _known[spark] = before
 
 
 Build = Callable[["DataFrame"], "DataFrame"]
