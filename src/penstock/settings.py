@@ -23,6 +23,7 @@ from typing import Any
 
 from penstock.durations import parse_duration
 from penstock.errors import DurationError, SettingsFileError, SettingValueError, UnknownSetting
+from penstock.redacted import redacted_url, shown_values
 
 FILE_NAME = "penstock.toml"
 FILE_VARIABLE = "PENSTOCK_CONFIG"
@@ -91,6 +92,9 @@ class LogSettings:
     def __post_init__(self) -> None:
         _check_section("log", self)
 
+    def __repr__(self) -> str:
+        return _shown(self)
+
     @property
     def kafka(self) -> dict[str, str]:
         """What librdkafka is told: how to be let in, and what the user adds."""
@@ -115,11 +119,19 @@ class ViewsSettings:
     )
     """Where the views are. A relative path counts from the folder of `penstock.toml`, if there is one."""
 
+    password: str = field(
+        default="", repr=False, metadata={"expected": "a text", "is_allowed": None, "is_secret": True}
+    )
+    """The password of the user in the address. Without it libpq looks for one (PGPASSWORD, ~/.pgpass)."""
+
     keep_old: str = _setting("1 day", "a length of time, such as 1 day, 12h or 0", _is_duration)
     """How long rows that were replaced, by changed code or a rebuild, are kept for `penstock rollback`."""
 
     def __post_init__(self) -> None:
         _check_section("views", self)
+
+    def __repr__(self) -> str:
+        return _shown(self)
 
     @property
     def kept_old(self) -> timedelta:
@@ -192,6 +204,9 @@ class SparkSettings:
 
     def __post_init__(self) -> None:
         _check_section("spark", self)
+
+    def __repr__(self) -> str:
+        return _shown(self)
 
 
 @dataclass(frozen=True)
@@ -337,6 +352,12 @@ TABLES = ("log.conf", "spark.conf")
 """Settings that are tables of other people's settings."""
 
 
+def secret_files() -> dict[str, str]:
+    """Settings that name a file with a secret, such as `views.password_file`, and the secret that each stands for."""
+    secrets = (name for name, each in known_settings().items() if each.metadata.get("is_secret"))
+    return {f"{name}_file": name for name in secrets}
+
+
 def known_settings() -> dict[str, Field[Any]]:
     """Every setting by its full name, such as `log.url`."""
     return {f"{section}.{each.name}": each for section, kind in SECTIONS.items() for each in fields(kind)}
@@ -363,10 +384,10 @@ def load_settings(
     found: dict[str, object] = {}
     if file is not None:
         found.update({name: known_settings()[name].default for name in PLACES})
-        found.update(_read_file(file))
+        found.update(_with_secrets(_read_file(file), file.parent, str(file)))
         found.update({name: _beside(file, str(found[name]), scheme) for name, scheme in PLACES.items()})
-    found.update(_read_environment(environment))
-    found.update(_read_overrides(overrides or {}))
+    found.update(_with_secrets(_read_environment(environment), Path(), "in the environment"))
+    found.update(_with_secrets(_read_overrides(overrides or {}), Path(), "given on the command line"))
     return Settings(
         log=LogSettings(**_section_of(found, "log")),
         views=ViewsSettings(**_section_of(found, "views")),
@@ -409,7 +430,7 @@ def _read_file(path: Path) -> dict[str, object]:
 
 
 def _read_environment(environment: Mapping[str, str]) -> dict[str, object]:
-    names = {variable_of(name): name for name in known_settings()}
+    names = {variable_of(name): name for name in (*known_settings(), *secret_files())}
     found: dict[str, object] = {}
     for variable, text in environment.items():
         if variable in names:
@@ -424,7 +445,7 @@ def _read_overrides(overrides: Mapping[str, object]) -> dict[str, object]:
     found: dict[str, object] = {}
     where = "given on the command line"
     for name, value in overrides.items():
-        if name not in known_settings():
+        if name not in known_settings() and name not in secret_files():
             raise UnknownSetting(name, where, [*known_settings()])
         if value is not None:
             found[name] = _from_text(name, value, where) if isinstance(value, str) else _checked(name, value, where)
@@ -446,6 +467,10 @@ def _from_text(name: str, text: str, where: str) -> object:
 def _checked(name: str, value: object, where: str) -> object:
     """The value as the setting keeps it, if it has the setting's type and is allowed."""
     setting = known_settings().get(name)
+    if name in secret_files():
+        if isinstance(value, str) and value:
+            return value
+        raise SettingValueError(name, where, "a file that holds the secret and nothing else", value)
     if setting is None:
         raise UnknownSetting(name, where, [*known_settings()])
     expected = setting.metadata["expected"]
@@ -461,12 +486,44 @@ def _checked(name: str, value: object, where: str) -> object:
     return value
 
 
+def _with_secrets(found: dict[str, object], folder: Path, where: str) -> dict[str, object]:
+    """The same settings, with the content of files that hold a secret."""
+    for file_setting, name in secret_files().items():
+        if file_setting not in found:
+            continue
+        path = folder / str(found.pop(file_setting))
+        if name in found:
+            raise SettingValueError(file_setting, where, f"either {name} or {file_setting}, and not both", str(path))
+        try:
+            secret = path.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not a text in UTF-8"
+            raise SettingValueError(
+                file_setting, f"it cannot be read: {why}", "a file with a secret", str(path)
+            ) from None
+        if not secret:
+            raise SettingValueError(file_setting, "it is empty", "a file with a secret", str(path))
+        found[name] = _checked(name, secret, str(path))
+    return found
+
+
 def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """`{"spark.executor.cores": 2}` for the tables inside tables that TOML makes of a name without quotes."""
     flat: dict[str, object] = {}
     for key, value in table.items():
         flat.update(_flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
     return flat
+
+
+def _shown(settings: Section) -> str:
+    """A `repr` without what is secret."""
+    shown = []
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        if each.repr:
+            safe = shown_values(value) if isinstance(value, Mapping) else value
+            shown.append(f"{each.name}={redacted_url(safe) if isinstance(safe, str) else safe!r}")
+    return f"{type(settings).__name__}({', '.join(shown)})"
 
 
 def _check_section(section: str, settings: Section) -> None:

@@ -100,6 +100,45 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm_behind() -> None:
     assert "KeyboardInterrupt" in said
 
 
+SECRETS_SCRIPT = """
+import sys
+from penstock.settings import load_settings
+from penstock.spark import session
+
+spark = session(load_settings({"spark.master": "local[1]"}).spark)
+print(spark.sparkContext.parallelize([1], 1).map(lambda number: number + 1).collect(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.spark
+def test_no_process_shows_a_secret_on_its_command_line() -> None:
+    conf = '{ "spark.ssl.keyPassword" = "hush4711", "spark.x.url" = "https://me:hush4711@jars/" }'
+    secrets = {"LOG_PASSWORD": "hush4711", "VIEWS_PASSWORD": "hush4711", "SPARK_SECRET": "hush4711", "SPARK_CONF": conf}
+    environment = {f"PENSTOCK_{name}": value for name, value in secrets.items()}
+    environment["PENSTOCK_VIEWS_URL"] = "postgresql://me:hush4711@db/views"
+    process = subprocess.Popen(
+        [sys.executable, "-c", SECRETS_SCRIPT],
+        env={**os.environ, **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "[2]\n"
+        shown = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if os.getsid(int(folder.name)) == process.pid:
+                    shown[int(folder.name)] = (folder / "cmdline").read_bytes().decode()
+        assert any("pyspark-shell" in command for command in shown.values())
+        assert any("pyspark.daemon" in command or "pyspark/daemon" in command for command in shown.values()), shown
+        assert {pid for pid, command in shown.items() if "hush4711" in command} == set()
+
+
 def _children(process: subprocess.Popen[str]) -> list[str]:
     """The commands that a process has started and that still run."""
     tasks = Path(f"/proc/{process.pid}/task").glob("*/children")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import psycopg
 import pyarrow as pa
@@ -93,3 +94,29 @@ def test_copied_text_may_hold_whatever_copy_itself_is_written_with(own_postgresq
         tx.insert(table, rows[3:])
         tx.upsert(table, rows)
         assert tx.read(table).sort_by("n").equals(rows)
+
+
+def test_password_comes_from_a_setting_or_from_libpq(
+    own_postgresql: OwnServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = own_postgresql.new_database()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE ROLE keeper LOGIN SUPERUSER PASSWORD 'hush 4711@/'")
+    rules = own_postgresql.data / "pg_hba.conf"
+    rules.write_text("host all keeper 127.0.0.1/32 scram-sha-256\n" + rules.read_text())
+    own_postgresql.control("reload")
+    url = url.replace("penstock@", "keeper@")
+    for wrong in ("", "hush 4712"):
+        with pytest.raises(StoreUnavailable) as raised:
+            open_store(url, password=wrong)
+        assert "hush" not in str(raised.value)
+    open_store(url, password="hush 4711@/").close()
+    open_store(url.replace("keeper@", "keeper:hush%204711%40%2F@")).close()
+    with monkeypatch.context() as set_for_now:
+        set_for_now.setenv("PGPASSWORD", "hush 4711@/")
+        open_store(url).close()
+    passfile = tmp_path / "pgpass"
+    passfile.write_text("*:*:*:keeper:hush 4711@/\n")
+    passfile.chmod(0o600)
+    monkeypatch.setenv("PGPASSFILE", str(passfile))
+    open_store(url).close()

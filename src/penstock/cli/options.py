@@ -53,13 +53,22 @@ def settings_of(
     others: Mapping[str, object] | None = None,
 ) -> Settings:
     """What the flags, the environment and penstock.toml say, in that order."""
-    from penstock.settings import load_settings
+    from penstock.errors import CommandRefused
+    from penstock.redacted import redacted_url
+    from penstock.settings import load_settings, variable_of
 
     given = log_url or context.find_root().obj
     if given is not None and ":" not in given:
         given = f"dir:{given}"
     if views_url is not None and ":" not in views_url:
         views_url = f"sqlite:{views_url}"
+    for flag, url, instead in (("--log", given, "log.password"), ("--views", views_url, "views.password")):
+        if url is not None and redacted_url(url) != url:
+            raise CommandRefused(
+                f"the address in {flag} has a password in it: {redacted_url(url)}",
+                "every user of this machine can read the command line of a process",
+                f"leave it out, and set {variable_of(instead)}, or {instead}_file in penstock.toml",
+            )
     return load_settings({"log.url": given, "views.url": views_url, **(others or {})})
 
 
@@ -91,7 +100,7 @@ def open_views(settings: Settings) -> Iterator[Store | None]:
     if scheme == "sqlite" and not Path(path).exists():
         yield None
         return
-    with open_store(settings.views.url) as store:
+    with open_store(settings.views.url, password=settings.views.password) as store:
         yield store
 
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
+from penstock.redacted import redacted
+
 
 class PenstockError(Exception):
     """The root of the tree: catch this to catch everything Penstock raises on purpose."""
 
     is_retryable = False
+
+    def __init__(self, *arguments: object) -> None:
+        """Whatever address a message quotes, its password is not in it."""
+        super().__init__(*(redacted(each) if isinstance(each, str) else each for each in arguments))
 
 
 class InvariantBroken(PenstockError):

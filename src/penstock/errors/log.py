@@ -8,6 +8,7 @@ from pathlib import Path
 
 from penstock.clock import moment
 from penstock.errors.base import PenstockError, did_you_mean
+from penstock.redacted import redacted_url
 
 
 class LogError(PenstockError):
@@ -17,10 +18,11 @@ class LogError(PenstockError):
 class LogUrlError(LogError):
     """The address of the log is not one we know."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str, found: str = "") -> None:
+        self.url = redacted_url(url)
         super().__init__(
-            f"log: cannot open {url!r}\n  expected: dir:PATH, such as dir:./data/log, or kafka://HOST:PORT\n"
+            f"log: cannot open {self.url!r}{f': {found}' if found else ''}\n"
+            "  expected: dir:PATH, such as dir:./data/log, or kafka://HOST:PORT\n"
             '  set it with --log, PENSTOCK_LOG_URL or [log] url = "..." in penstock.toml'
         )
 

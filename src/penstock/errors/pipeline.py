@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors.base import PenstockError, did_you_mean
+from penstock.redacted import redacted
 
 if TYPE_CHECKING:
     from penstock.pipeline.place import Place
@@ -24,8 +25,8 @@ class PipelineError(PenstockError):
     ) -> None:
         self.title = title
         self.place = place
-        self.message = message
-        self.hint = hint
+        self.message = redacted(message)
+        self.hint = redacted(hint)
         self.view = view
         lines = [f"pipeline: {title}", place.shown if place is not None else "", message, hint]
         super().__init__("\n  ".join(line.replace("\n", "\n  ") for line in lines if line))

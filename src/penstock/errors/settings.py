@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from penstock.errors.base import PenstockError, did_you_mean
+from penstock.redacted import redacted_url
 
 
 class SettingsError(PenstockError):
@@ -49,10 +50,12 @@ class SettingValueError(SettingsError):
     def __init__(self, name: str, where: str, expected: str, found: object) -> None:
         self.name = name
         self.expected = expected
-        self.found = found
+        self.found = redacted_url(found) if isinstance(found, str) else found
+        if isinstance(found, Mapping):
+            self.found = dict.fromkeys(found, "***")
         super().__init__(
             where,
-            f"settings: {name} cannot be {found!r}\n  {where}\n  expected: {expected}\n"
+            f"settings: {name} cannot be {self.found!r}\n  {where}\n  expected: {expected}\n"
             "  every setting and its default: docs/settings.md",
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from penstock.errors.base import PenstockError, did_you_mean
+from penstock.redacted import redacted_url
 
 
 class ViewsError(PenstockError):
@@ -86,9 +87,9 @@ class StoreUrlError(ViewsError):
     """The address of the database of views is not one we know."""
 
     def __init__(self, url: str, found: str | None = None) -> None:
-        self.url = url
+        self.url = redacted_url(url)
         super().__init__(
-            f"views: cannot open {url!r}{f': {found}' if found else ''}\n"
+            f"views: cannot open {self.url!r}{f': {found}' if found else ''}\n"
             "  expected: sqlite:PATH, such as sqlite:./data/views.db, or postgresql://USER@HOST/DATABASE\n"
             '  set it with PENSTOCK_VIEWS_URL or [views] url = "..." in penstock.toml'
         )

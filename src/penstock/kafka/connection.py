@@ -49,6 +49,8 @@ class Connection:
         brokers = url.removeprefix(SCHEME).rstrip("/")
         if not url.startswith(SCHEME) or not brokers or any(not each for each in brokers.split(",")):
             raise LogUrlError(url)
+        if "@" in brokers:
+            raise LogUrlError(url, "a user and a password are not part of it; set log.username and log.password")
         return Connection(brokers, dict(conf or {}))
 
     @property

@@ -120,7 +120,7 @@ def opened(
 
     chosen = settings if isinstance(settings, Settings) else load_settings(settings)
     check_log(chosen)
-    with open_log(chosen.log) as log, open_store(chosen.views.url) as store:
+    with open_log(chosen.log) as log, open_store(chosen.views.url, password=chosen.views.password) as store:
         spark = session(chosen.spark, name=f"penstock {pipeline.name}")
         with (
             delivering(pipeline.alerts.values(), store, chosen.alerts) as wake,

@@ -14,6 +14,7 @@ from penstock.events.ddl import TIMESTAMP, TIMESTAMP_NTZ, ArrowArray, ArrowType
 from penstock.events.schema import parse_ddl
 from penstock.loopback import warn_of_plain_database
 from penstock.pipeline.definition import TableSpec
+from penstock.redacted import database_url, redacted_url
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -29,9 +30,8 @@ def read_database(spec: TableSpec) -> pa.Table:
     from sqlalchemy import create_engine
     from sqlalchemy.exc import SQLAlchemyError
 
-    url = _url(spec)
     try:
-        engine = create_engine(url)
+        engine = create_engine(database_url(_url(spec)))
         try:
             with engine.connect() as connection:
                 if engine.driver == "psycopg":
@@ -40,20 +40,14 @@ def read_database(spec: TableSpec) -> pa.Table:
                 return _read(spec, connection)
         finally:
             engine.dispose()
-    except (SQLAlchemyError, ImportError) as error:
+    except (SQLAlchemyError, ImportError, ValueError) as error:
         message = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
         raise TableUnreadable(spec.name, spec.place, safe_url(spec), message) from error
 
 
 def safe_url(spec: TableSpec) -> str:
     """The url for messages, without its password."""
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError
-
-    try:
-        return make_url(_url(spec)).render_as_string(hide_password=True)
-    except ArgumentError:
-        return "a database url that cannot be read"
+    return redacted_url(_url(spec))
 
 
 def _url(spec: TableSpec) -> str:

@@ -64,7 +64,7 @@ class TableSpec:
     """Reference data that views join: a file, a folder or a database (static), or a topic of changes."""
 
     name: str
-    location: str | None
+    location: str | None = field(repr=False)
     """As the user wrote it: a path, counted from `base`, or a database url. None for a topic of changes."""
     topic: str | None
     key: tuple[str, ...]

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.redacted import redacted
+
 _PACKAGE = str(Path(__file__).parent.parent) + os.sep
 TEXT_SHOWN_MAX = 100
 _DEMO = _PACKAGE + "demo" + os.sep
@@ -66,7 +68,7 @@ def place_of_function(function: Callable[..., Any]) -> Place:
 
 
 def _place(file: str, line: int, module_globals: dict[str, Any]) -> Place:
-    text = linecache.getline(file, line, module_globals).strip()
+    text = redacted(linecache.getline(file, line, module_globals).strip())
     # The name of a notebook's cell or of exec's code is no path, and stays as it is.
     return Place(file if file.startswith("<") else os.path.abspath(file), line, text)
 

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.errors import SchemaError, did_you_mean
 from penstock.events.schema import parse_ddl
 from penstock.pipeline.options import Asked
+from penstock.redacted import redacted_url
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 """The format of a file by its suffix; `.csv.gz` and other compressed texts count as what they hold."""
@@ -31,7 +32,7 @@ def check_table(
 ) -> str | None:
     """The location as text, or None for a topic of changes. DefinitionError if anything does not fit."""
     if (location is None) == (topic is None):
-        found = f"location={location!r}, topic={topic!r}" if location is not None else None
+        found = f"location={redacted_url(str(location))!r}, topic={topic!r}" if location is not None else None
         asked.refuse("location", "either a location (a path or a database url) or topic=, and not both", found)
     if topic is not None:
         if not isinstance(topic, str):
@@ -46,7 +47,7 @@ def check_table(
     kind = kind_of(text, options.get("format"))
     if kind is None:
         expected = "a path ending in .csv, .json, .jsonl or .parquet, a folder, or a database url"
-        asked.refuse("location", expected, text, 'for another suffix say which it is: format="csv"')
+        asked.refuse("location", expected, redacted_url(text), 'for another suffix say which it is: format="csv"')
     _check_options(asked, kind, options)
     return text
 

@@ -56,7 +56,7 @@ class Service:
     def __init__(self, settings: Settings, pipeline: Pipeline | None = None) -> None:
         self.settings = settings.serve
         self.pipeline = pipeline
-        self._views_url = settings.views.url
+        self._views = settings.views
         self.log = open_log(settings.log) if pipeline is None else part_of(pipeline, settings.log)
         self.seconds = parse_duration(self.settings.request_timeout).total_seconds()
         self.tokens = Tokens(self.settings.tokens_path)
@@ -154,7 +154,7 @@ class Service:
     def store(self) -> Store | None:
         """The database of views; None where no run has made it yet. A file that was replaced is opened again."""
         with self._opening:
-            scheme, _, path = self._views_url.partition(":")
+            scheme, _, path = self._views.url.partition(":")
             if scheme == "sqlite":
                 file = file_identity(path)
                 if self._store is not None and file != self._file:
@@ -164,7 +164,7 @@ class Service:
                     return None
                 self._file = file
             if self._store is None:
-                self._store = open_store(self._views_url)
+                self._store = open_store(self._views.url, password=self._views.password)
             return self._store
 
     def reading(self, body: Callable[[Snapshot], T], name: str = "") -> T:

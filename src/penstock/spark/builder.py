@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from penstock.access import PRIVATE_UMASK
 from penstock.errors import ClusterUnreachable
 from penstock.java import require_java
+from penstock.redacted import shown_values
 from penstock.settings import SparkSettings
 from penstock.spark.cluster import check_cluster, is_local, is_on_this_machine, security
 from penstock.spark.executors import check_executors
@@ -41,9 +42,6 @@ NOISE = (
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-
-# The names that Spark itself does not print the values of.
-SECRETS = r"(?i)secret|password|token|access[.]?key"
 
 _starting = threading.Lock()
 
@@ -126,7 +124,7 @@ def _without_secrets(chosen: Mapping[str, str], name: str) -> SparkConf:
     """What the JVM is started with: it stands on its command line, which everybody on the machine can read."""
     from pyspark import SparkConf
 
-    shown = [(key, value) for key, value in chosen.items() if not re.search(SECRETS, key)]
+    shown = [(key, value) for key, value in chosen.items() if value == shown_values({key: value})[key]]
     return SparkConf(loadDefaults=False).setAppName(name).setAll(shown)
 
 

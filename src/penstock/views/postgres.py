@@ -54,6 +54,7 @@ from penstock.errors import (
     require,
 )
 from penstock.loopback import warn_of_plain_database
+from penstock.redacted import redacted
 from penstock.views.copying import copy_lines
 from penstock.views.database import Database, Purpose, ReadyRows, Rows, quote_every_name, refuse_long
 from penstock.views.stack import spans
@@ -87,7 +88,7 @@ class PostgresDatabase(Database):
 
     def __init__(self, url: URL, *, lease: timedelta) -> None:
         super().__init__()
-        self.place = url.set(drivername="postgresql").render_as_string(hide_password=True)
+        self.place = redacted(url.set(drivername="postgresql").render_as_string(hide_password=True))
         self._idle_ms = max(int(lease.total_seconds() * 750), 100)
         if "connect_timeout" not in url.query:
             # A server that takes a connection and then says nothing would be waited for without end.

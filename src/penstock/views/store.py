@@ -23,12 +23,11 @@ import pyarrow as pa
 from sqlalchemy import Connection, Engine, MetaData, false, func, or_, select, union_all
 from sqlalchemy import column as sql_column
 from sqlalchemy import table as sql_table
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.selectable import NamedFromClause
 
 from penstock.errors import RowsReplaced, StoreUrlError, require
+from penstock.redacted import database_url
 from penstock.views.database import Database, ReadyRows, Rows
 from penstock.views.keys import key_order
 from penstock.views.publishing import create_published, show, take_away, withdraw_all
@@ -66,9 +65,16 @@ SENT_AT_ONCE = 100_000
 DEFAULT_LEASE = timedelta(seconds=10)
 
 
-def open_store(url: str, *, lease: timedelta = DEFAULT_LEASE, busy: timedelta = timedelta(seconds=30)) -> Store:
+def open_store(
+    url: str,
+    *,
+    password: str = "",
+    lease: timedelta = DEFAULT_LEASE,
+    busy: timedelta = timedelta(seconds=30),
+) -> Store:
     """Opens the database of views, and makes it if it is a SQLite file that is not there yet.
 
+    `password` is that of the user in the address. Without one, libpq looks for it (PGPASSWORD, ~/.pgpass).
     `lease` is the owner's: PostgreSQL ends a writing transaction that does nothing for most of it. `busy` is how
     long a SQLite transaction waits for another process to finish its own.
     """
@@ -81,9 +87,11 @@ def open_store(url: str, *, lease: timedelta = DEFAULT_LEASE, busy: timedelta = 
         from penstock.views.postgres import PostgresDatabase
 
         try:
-            address = make_url(url).set(drivername="postgresql+psycopg")
-        except ArgumentError as error:
-            raise StoreUrlError(f"{scheme}:...", str(error)) from error
+            address = database_url(url).set(drivername="postgresql+psycopg")
+        except ValueError as error:
+            raise StoreUrlError(url, str(error)) from None
+        if password:
+            address = address.set(password=password)
         return Store(PostgresDatabase(address, lease=lease), lease)
     raise StoreUrlError(url)
 
