@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import re
 from dataclasses import MISSING
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock import settings as settings_module
-from penstock.errors import SettingsFileError, SettingValueError, UnknownSetting
+from penstock.errors import SettingsFileError, SettingsFileUntrusted, SettingValueError, UnknownSetting
 from penstock.settings import LogSettings, Settings, SparkSettings, known_settings, load_settings, variable_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
@@ -169,6 +170,40 @@ def test_bad_value_in_the_environment_names_the_variable(tmp_path: Path) -> None
 def test_a_settings_object_made_by_hand_is_checked_too() -> None:
     with pytest.raises(SettingValueError, match="given to SparkSettings"):
         SparkSettings(shuffle_partitions=0)
+
+
+@pytest.mark.system
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_file_of_another_user_is_refused_unless_it_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text('[log]\nurl = "dir:./stolen"\n')
+    os.chown(file, 12345, -1)
+    below = tmp_path / "mine"
+    below.mkdir()
+    with pytest.raises(SettingsFileUntrusted, match=r"uid 12345.*you are root \(uid 0\)") as raised:
+        load(below)
+    assert raised.value.path == file
+    assert f"chown $(id -u) {file}" in str(raised.value)
+    assert load(below, PENSTOCK_CONFIG=str(file)).log.url == f"dir:{tmp_path}/stolen"
+
+
+def test_file_of_root_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "penstock.toml").write_text('[log]\nurl = "dir:./log"\n')
+    monkeypatch.setattr(os, "fstat", lambda _: os.stat_result((0o100644, 0, 0, 1, 0, 0, 0, 0, 0, 0)))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert load(tmp_path).log.url == f"dir:{tmp_path}/log"
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_file_that_every_user_may_change_is_refused(tmp_path: Path, is_named: bool) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text("")
+    file.chmod(0o646)
+    folder = tmp_path / "elsewhere" if is_named else tmp_path
+    with pytest.raises(SettingsFileUntrusted, match=f"mode 0646.*\n.*\n.*chmod o-w {file}"):
+        load(folder, PENSTOCK_CONFIG=str(file) if is_named else "")
+    file.chmod(0o664)  # As the umask of many systems makes it.
+    load(folder, PENSTOCK_CONFIG=str(file) if is_named else "")
 
 
 def test_names_of_spark_need_no_quotes_in_the_file(tmp_path: Path) -> None:

@@ -7,13 +7,16 @@ A value is looked for in four places; the last one found wins: the default, `pen
     master = "local[2]"
 
 `penstock.toml` is the one that PENSTOCK_CONFIG names, else the one in the current folder or the nearest parent.
-A name nobody knows is an error, never ignored. Reading settings starts no JVM and touches nothing but that file.
+A name nobody knows is an error, never ignored, and so is a file that another user wrote or may change.
+Reading settings starts no JVM and touches nothing but that file.
 """
 
 from __future__ import annotations
 
 import os
+import pwd
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -22,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.durations import parse_duration
-from penstock.errors import DurationError, SettingsFileError, SettingValueError, UnknownSetting
+from penstock.errors import DurationError, SettingsFileError, SettingsFileUntrusted, SettingValueError, UnknownSetting
 from penstock.redacted import redacted_url, shown_values
 
 FILE_NAME = "penstock.toml"
@@ -381,10 +384,11 @@ def load_settings(
     """
     environment = os.environ if environment is None else environment
     file = find_file(environment, directory or Path.cwd())
+    is_named = bool(environment.get(FILE_VARIABLE))
     found: dict[str, object] = {}
     if file is not None:
         found.update({name: known_settings()[name].default for name in PLACES})
-        found.update(_with_secrets(_read_file(file), file.parent, str(file)))
+        found.update(_with_secrets(_read_file(file, is_named=is_named), file.parent, str(file)))
         found.update({name: _beside(file, str(found[name]), scheme) for name, scheme in PLACES.items()})
     found.update(_with_secrets(_read_environment(environment), Path(), "in the environment"))
     found.update(_with_secrets(_read_overrides(overrides or {}), Path(), "given on the command line"))
@@ -410,9 +414,11 @@ def find_file(environment: Mapping[str, str], directory: Path) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def _read_file(path: Path) -> dict[str, object]:
+def _read_file(path: Path, *, is_named: bool) -> dict[str, object]:
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            _check_trust(path, os.fstat(file.fileno()), is_named=is_named)
+            text = file.read()
         tree = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsFileError(path, str(error)) from error
@@ -427,6 +433,25 @@ def _read_file(path: Path) -> dict[str, object]:
             name = f"{section}.{key}"
             found[name] = _checked(name, value, _place_in_file(path, text, section, key))
     return found
+
+
+def _check_trust(path: Path, status: os.stat_result, *, is_named: bool) -> None:
+    """SettingsFileUntrusted if others decide what is in a file: it says where events go, and what Spark loads.
+
+    One that is merely found, in a parent folder such as /tmp, must belong to us or root.
+    """
+    if not is_named and status.st_uid not in (os.geteuid(), 0):
+        raise SettingsFileUntrusted(path, f"it belongs to {_user(status.st_uid)}, and you are {_user(os.geteuid())}")
+    if status.st_mode & stat.S_IWOTH:
+        found = f"every user of this machine may change it (mode {stat.S_IMODE(status.st_mode):04o})"
+        raise SettingsFileUntrusted(path, found, f"chmod o-w {path}")
+
+
+def _user(number: int) -> str:
+    try:
+        return f"{pwd.getpwuid(number).pw_name} (uid {number})"
+    except KeyError:
+        return f"uid {number}"
 
 
 def _read_environment(environment: Mapping[str, str]) -> dict[str, object]:

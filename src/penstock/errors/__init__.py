@@ -25,6 +25,7 @@ PenstockError
 ├── SchemaRefused                a change of columns that old records could not follow
 ├── SettingsError                something in penstock.toml, the environment or a flag
 │   ├── SettingsFileError        the file cannot be read
+│   ├── SettingsFileUntrusted    another user wrote the file, or may change it
 │   ├── LogIsPrivate             a log that should be shared with a group is its owner's alone
 │   ├── UnknownSetting           nothing has that name
 │   └── SettingValueError        the value is not one the setting can have
@@ -308,6 +309,7 @@ from penstock.errors.settings import (
     LogIsPrivate,
     SettingsError,
     SettingsFileError,
+    SettingsFileUntrusted,
     SettingValueError,
     UnknownSetting,
 )
@@ -458,6 +460,7 @@ __all__ = [
     "SettingValueError",
     "SettingsError",
     "SettingsFileError",
+    "SettingsFileUntrusted",
     "SeveralPipelines",
     "SourceError",
     "SourceOptionError",

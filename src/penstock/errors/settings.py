@@ -31,6 +31,21 @@ class SettingsFileError(SettingsError):
         )
 
 
+class SettingsFileUntrusted(SettingsError):
+    """Another user wrote the settings file, or may change it."""
+
+    def __init__(self, path: Path, found: str, remedy: str = "") -> None:
+        self.path = path
+        self.found = found
+        remedy = remedy or f"chown $(id -u) {path}; or name it, if you trust its owner: PENSTOCK_CONFIG={path}"
+        super().__init__(
+            str(path),
+            f"settings: {path} is not read: {found}\n"
+            "  expected: a file that belongs to you or to root, and that other users cannot change\n"
+            f"  to use it: {remedy}",
+        )
+
+
 class UnknownSetting(SettingsError):
     """Nothing has that name. A setting that is silently ignored would be worse than none."""
 
