@@ -14,7 +14,7 @@ import pytest
 
 from penstock import Pipeline
 from penstock.errors import DefinitionError
-from penstock.views.outbox import Delivered, Relay, enqueue, prepare, waiting
+from penstock.views.outbox import Delivered, Relay, enqueue, prepare, remembered_ids, waiting
 from penstock.views.store import Store, open_store
 from tests.conftest import ROOT
 from tests.kafka.foreign import committed
@@ -82,7 +82,7 @@ def test_a_relay_killed_in_the_middle_stores_each_record_once(
     topic = log.create(name, SCHEMA, key="user", partitions=PARTITIONS)
     with open_store(views) as store:
         with store.transaction(None) as transaction:
-            prepare(transaction.connection, "shop", topic)
+            prepare(transaction.connection, "shop", remembered_ids("shop", [topic]))
         put(store, "shop", name, range(RECORDS))
         # A transaction holds two batches: the records, and how far the producer came.
         last = 2 * append - 1 if moment == "stored" else append

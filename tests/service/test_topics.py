@@ -19,7 +19,7 @@ from penstock.service import bell
 from penstock.service.records import read_page
 from penstock.service.service import Service
 from penstock.settings import ViewsSettings
-from penstock.views.outbox import prepare
+from penstock.views.outbox import prepare, remembered_ids
 from penstock.views.store import Store, open_store
 from tests.eventually import eventually
 from tests.service.site import Site
@@ -279,7 +279,7 @@ def test_topics_that_pipelines_write_are_closed_to_clients(site: Site) -> None:
         with log.topic("access").producer() as producer:
             producer.send({"time": "no time"})
     with open_store(site.settings.views.url) as store, store.transaction(None) as tx, site.log() as log:
-        prepare(tx.connection, "web", log.topic("alarms"))
+        prepare(tx.connection, "web", remembered_ids("web", [log.topic("alarms")]))
     with site.serving() as client:
 
         def post(topic: str, **headers: str) -> int:

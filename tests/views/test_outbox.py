@@ -18,14 +18,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import Connection, delete, event, insert, select
+from sqlalchemy import Connection, delete, event, insert, select, update
 
 from penstock.errors import RecordsRefused, UnknownTopic
 from penstock.log.folder_log import FolderLog
 from penstock.log.folder_partition import FolderPartition
 from penstock.log.partition import Appended
 from penstock.views import outbox
-from penstock.views.outbox import Delivered, Relay, enqueue, prepare, waiting
+from penstock.views.outbox import Delivered, Relay, enqueue, prepare, remembered_ids, waiting
 from penstock.views.store import Store, open_store
 from penstock.views.system_tables import METADATA, OUTBOX_IDS, create_system_tables
 
@@ -63,8 +63,8 @@ def root(tmp_path: Path) -> Path:
 def begin(store: Store, root: Path, *topics: str) -> None:
     """What a run does at its start."""
     with open_log(root) as log, store.transaction(None) as transaction:
-        for topic in topics or ("changes", "plain"):
-            prepare(transaction.connection, "shop", log.topic(topic))
+        names = topics or ("changes", "plain")
+        prepare(transaction.connection, "shop", remembered_ids("shop", map(log.topic, names)))
 
 
 def open_log(root: Path, **settings: Any) -> FolderLog:
@@ -191,6 +191,36 @@ def test_without_preparation_a_new_database_has_ids_above_those_of_the_old(store
     renew(store)
     put(store, range(1000, 1010))
     assert deliver(store, root) == Delivered(stored=10)
+
+
+def forget(store: Store) -> None:
+    """What another server does that takes over without the last commits, or a copy of the database that is restored."""
+    with store.transaction(None) as transaction:
+        transaction.connection.execute(update(OUTBOX_IDS).values(last_id=0))
+
+
+def test_ids_do_not_go_back_within_a_run_that_never_saw_the_server_change(store: Store, root: Path) -> None:
+    put(store, range(10))
+    deliver(store, root)
+    forget(store)
+    put(store, range(10, 20))
+    assert deliver(store, root).duplicates == 0
+    assert_once_and_in_order(root, range(20))
+
+
+def test_a_rollback_in_another_process_uses_no_id_of_lost_commits(store: Store, root: Path, url: str) -> None:
+    """It has no log to ask, so it prepares nothing."""
+    put(store, range(10))
+    deliver(store, root)
+    forget(store)
+    with open_store(url) as other:
+        put(other, range(10, 20))
+        put(other, range(20, 30))
+    assert deliver(store, root).duplicates == 0
+    begin(store, root)
+    put(store, range(30, 40))
+    assert deliver(store, root).duplicates == 0
+    assert_once_and_in_order(root, range(40))
 
 
 def ids(store: Store) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ from penstock.upkeep.compiled import CompiledView, compile_pipeline
 from penstock.upkeep.fold import STATE
 from penstock.upkeep.recent_rows import Shelves
 from penstock.views.catalog import Catalog, Generation
-from penstock.views.outbox import Relay, prepare, waiting
+from penstock.views.outbox import Relay, prepare, remembered_ids, waiting
 from penstock.views.owner import Owner
 from penstock.views.store import Store, Transaction
 
@@ -108,11 +108,12 @@ class Engine:
         """Lets the ids of what is sent go on above what the log remembers: see `penstock.views.outbox.prepare`."""
         changelogs = [view.spec.changelog for view in self.views if view.spec.changelog]
         letters = [dead_topic(self.pipeline.name, view.name) for view in self.views]
-        for name in [*changelogs, *told_topics(self.pipeline), *letters]:
-            topic = found_topic(name, self.log)
-            if topic is not None:
-                with self.store.transaction(self.owner) as tx:
-                    prepare(tx.connection, self.pipeline.name, topic)
+        names = [*changelogs, *told_topics(self.pipeline), *letters]
+        topics = [topic for name in names if (topic := found_topic(name, self.log)) is not None]
+        remembered = remembered_ids(self.pipeline.name, topics)
+        if remembered:
+            with self.store.transaction(self.owner) as tx:
+                prepare(tx.connection, self.pipeline.name, remembered)
 
     # --- generations ---
 

@@ -7,13 +7,14 @@ and not deleted yet, is recognised there and left out. That memory outlives seal
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Engine, Row, case, delete, func, insert, select, update
 
 from penstock.clock import now_us
 from penstock.errors import PenstockError, RecordsRefused
@@ -37,19 +38,35 @@ _O, _I = OUTBOX.c, OUTBOX_IDS.c
 _Entry: TypeAlias = Row[Any, Any]
 
 
-def prepare(connection: Connection, pipeline: str, topic: Topic) -> None:
-    """Enters a topic that the pipeline sends to: once at the start of a run, before anything is put in for it.
+_given: WeakKeyDictionary[Engine, dict[tuple[str, str], int]] = WeakKeyDictionary()
+"""By pipeline and topic, the greatest id that this process has given out, or knows to be in the log.
+
+Ids go on above it even if the database has lost commits since, and the pool of connections hides that.
+"""
+
+
+def remembered_ids(pipeline: str, topics: Iterable[Topic]) -> dict[str, int]:
+    """By topic, the greatest id that the log remembers of this pipeline. Asks the log, so not in a transaction."""
+    found = {}
+    for topic in topics:
+        producer = _producer(pipeline, topic.name)
+        found[topic.name] = max((each.last_sequence(producer) or 0 for each in topic.partitions), default=0)
+    return found
+
+
+def prepare(connection: Connection, pipeline: str, remembered: Mapping[str, int]) -> None:
+    """Enters the topics that the pipeline sends to: at the start of a run, before anything is put in for them.
 
     Ids go on above all that the log remembers of this pipeline, also where the database was restored from a copy: the
     log would take ids that were used before for repetitions. A topic that is not there yet needs no preparation.
     """
-    producer = _producer(pipeline, topic.name)
-    remembered = max((each.last_sequence(producer) or 0 for each in topic.partitions), default=0)
-    mine = (_I.pipeline == pipeline, _I.topic == topic.name)
-    raised = update(OUTBOX_IDS).where(*mine, _I.last_id < remembered).values(last_id=remembered)
-    connection.execute(raised)
-    if connection.execute(select(_I.last_id).where(*mine)).scalar() is None:
-        connection.execute(insert(OUTBOX_IDS).values(pipeline=pipeline, topic=topic.name, last_id=remembered))
+    given = _given.setdefault(connection.engine, {})
+    for topic, least in remembered.items():
+        mine = (_I.pipeline == pipeline, _I.topic == topic)
+        connection.execute(update(OUTBOX_IDS).where(*mine, _I.last_id < least).values(last_id=least))
+        if connection.execute(select(_I.last_id).where(*mine)).scalar() is None:
+            connection.execute(insert(OUTBOX_IDS).values(pipeline=pipeline, topic=topic, last_id=least))
+        given[pipeline, topic] = max(given.get((pipeline, topic), 0), least)
 
 
 def enqueue(connection: Connection, pipeline: str, topic: str, rows: pa.Table) -> None:
@@ -168,15 +185,17 @@ def _producer(pipeline: str, topic: str) -> bytes:
 
 def _take_ids(connection: Connection, pipeline: str, topic: str, count: int) -> int:
     """The first of so many ids, which nobody has had and nobody will have."""
+    given = _given.setdefault(connection.engine, {})
+    known = given.get((pipeline, topic))
+    # Not prepared: by the clock. The log may remember ids of a database that was deleted, or has lost commits.
+    least = now_us() if known is None else known
     mine = (_I.pipeline == pipeline, _I.topic == topic)
-    taken = connection.execute(update(OUTBOX_IDS).where(*mine).values(last_id=_I.last_id + count))
-    if taken.rowcount == 1:
-        last: int = connection.execute(select(_I.last_id).where(*mine)).scalar_one()
-        return last - count + 1
-    # Not prepared. By the clock, not from 1: the log may remember smaller ids of a database that was deleted.
-    first = now_us()
-    connection.execute(insert(OUTBOX_IDS).values(pipeline=pipeline, topic=topic, last_id=first + count - 1))
-    return first
+    raised = case((_I.last_id < least, least), else_=_I.last_id) + count
+    if not connection.execute(update(OUTBOX_IDS).where(*mine).values(last_id=raised)).rowcount:
+        connection.execute(insert(OUTBOX_IDS).values(pipeline=pipeline, topic=topic, last_id=least + count))
+    last: int = connection.execute(select(_I.last_id).where(*mine)).scalar_one()
+    given[pipeline, topic] = last
+    return last - count + 1
 
 
 def _parts(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
