@@ -17,6 +17,7 @@ from penstock.errors import OwnershipLost, PipelineOwned
 from penstock.testing import ManualClock
 from penstock.views import takeover
 from penstock.views.owner import Owner, claim, own
+from penstock.views.store import open_store
 from penstock.views.system_tables import OWNER
 from tests.eventually import LIMIT_SECONDS, eventually
 from tests.views.owner_process import LEASE, OwnerProcess, engine_for
@@ -256,6 +257,16 @@ def test_a_newcomer_waits_for_a_frozen_transaction(
         assert owner.epoch == 2
         assert total(engine) == 0
         owner.release()
+
+
+def test_a_transaction_longer_than_the_lease_ends_with_a_sign_of_life(url: str, clock: ManualClock) -> None:
+    """The heartbeat waits for the lock of the transaction itself, or gave up waiting."""
+    lease = timedelta(hours=1)
+    with open_store(url, lease=lease) as store, own(store.engine, "shop", lease=lease, clock=clock) as owner:
+        with store.transaction(owner):
+            clock.move(lease + SECOND)
+        with pytest.raises(PipelineOwned):
+            own(store.engine, "shop", clock=clock, sleep=not_at_all)
 
 
 def terminate_oldest_transaction(engine: Engine) -> None:

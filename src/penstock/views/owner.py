@@ -102,6 +102,7 @@ class Owner:
         self.host = process.host
         self.lease = lease
         self._clock = clock
+        self._renewed = self._seconds()
         self._engine = engine
         self._lost = threading.Event()
         self._stopping = threading.Event()
@@ -117,10 +118,25 @@ class Owner:
 
     def renew(self, connection: Connection) -> bool:
         """Gives a sign of life. False if the pipeline is somebody else's."""
+        began = self._seconds()
         values: dict[str, Any] = {"of": self.pipeline, "held": self.epoch, "by": self.holder}
         if self._clock is None:
-            return connection.execute(_RENEW, values).rowcount == 1
-        return connection.execute(_RENEW_AT, values | {"now": self._clock()}).rowcount == 1
+            found = connection.execute(_RENEW, values)
+        else:
+            found = connection.execute(_RENEW_AT, values | {"now": self._clock()})
+        self._renewed = began
+        return found.rowcount == 1
+
+    def renew_if_due(self, connection: Connection) -> None:
+        """Gives a sign of life at the end of a long transaction.
+
+        Meanwhile the heartbeat waits for the same row. A newcomer that came before it would find an old sign of life.
+        """
+        if self._seconds() - self._renewed > self.lease.total_seconds() / BEATS_PER_LEASE:
+            self.renew(connection)
+
+    def _seconds(self) -> float:
+        return time.monotonic() if self._clock is None else self._clock() / 1e6
 
     @property
     def is_lost(self) -> bool:

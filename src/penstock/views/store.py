@@ -353,6 +353,8 @@ class Store:
             transaction = Transaction(self._database, connection)
             yield transaction
             require(not transaction.is_failed, "an error of this transaction was ignored; nothing of it was stored")
+            if owner is not None:
+                owner.renew_if_due(connection)
 
     def prepared(self, given: Sequence[tuple[StoredTable, pa.Table]]) -> Upserts:
         """Rows for `Transaction.write`, sorted and converted; of two given for one row of a table, the last stays.
