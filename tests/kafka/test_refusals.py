@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 from penstock.errors import KafkaRefused
 from penstock.kafka.log import KafkaLog
 from penstock.log.producers import named_producer
-from penstock.views.outbox import Relay, enqueue, prepare, waiting
+from penstock.views.outbox import Relay, enqueue, prepare, remembered_ids, waiting
 from penstock.views.store import open_store
 from tests.eventually import LIMIT_SECONDS
 from tests.log.rows import SCHEMA, rows
@@ -85,8 +85,8 @@ def test_a_topic_that_must_not_be_written_to_does_not_hold_up_the_others(
         denied(other_kafka, ResourceType.TOPIC, shut.name, AclOperation.WRITE),
     ):
         with store.transaction(None) as transaction:
+            prepare(transaction.connection, "shop", remembered_ids("shop", [shut, free]))
             for topic in (shut, free):
-                prepare(transaction.connection, "shop", topic)
                 enqueue(transaction.connection, "shop", topic.name, pa.table({"n": pa.array([1, 2], pa.int64())}))
         with pytest.raises(KafkaRefused, match=f"refuses records for {shut.name}/0: .*[Tt]opic authorization failed"):
             Relay(store, user, "shop").deliver()
