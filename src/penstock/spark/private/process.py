@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.access import PRIVATE_UMASK
@@ -37,3 +38,18 @@ def launch(conf: SparkConf, stderr: int) -> Gateway:
 
     gateway: Gateway = launch_gateway(conf, {"stderr": stderr, "umask": PRIVATE_UMASK})  # type: ignore[no-untyped-call]
     return gateway
+
+
+def end_jvm(seconds: float) -> None:
+    """Ends the JVM, and waits for it; kills it if it takes longer than that. This process cannot use Spark any more."""
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return
+    process.terminate()  # Unlike the end of its input, this lets it remove its scratch files.
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
