@@ -44,6 +44,7 @@ from penstock.upkeep.states import finished_schema
 from penstock.upkeep.step import Keeper
 from penstock.upkeep.whole import Whole
 from penstock.views.keys import KEY_FORMAT
+from penstock.views.tables import kept_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -382,13 +383,13 @@ class _View:
         schema = arrow_schema(each.schema)
         columns = pa.schema([schema.field(column) for column in each.needed])
         time = each.event_time if isinstance(each, TopicInput) else None
-        return KeptRows(f"{self.spec.name}__{name}", columns, time, isinstance(each, ViewInput))
+        return KeptRows(kept_name(self.spec.name, name), columns, time, isinstance(each, ViewInput))
 
     def _kept_windows(self, each: TopicInput, time: str, window_us: tuple[int, int, int]) -> KeptWindows:
         _, slide, offset = window_us
         used = {*each.needed, *self.analysis.needed.get(each.name, ()), time, *PLACE}
         columns = pa.schema([column for column in arrow_schema(each.schema) if column.name in used])
-        return KeptWindows(f"{self.spec.name}__{each.name}", columns, time, slide, offset)
+        return KeptWindows(kept_name(self.spec.name, each.name), columns, time, slide, offset)
 
 
 def is_hidden(name: str) -> bool:

@@ -35,6 +35,18 @@ def table_name(*parts: str | int) -> str:
     return f"{name[: NAME_MAX - 18]}__{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
 
 
+def kept_name(view: str, name: str) -> str:
+    """What the table of the kept rows of an input is called, before its generation is added.
+
+    View `a_` over `b` and view `a` over `_b` would have the same, so the view tells them apart where it ends like that.
+
+    >>> kept_name("hits", "access")
+    'hits__access'
+    """
+    base = f"{view}__{name}"
+    return base if not view.endswith("_") else f"{base}__{hashlib.blake2b(view.encode(), digest_size=8).hexdigest()}"
+
+
 GONE = "_gone"
 """The last column of the upper one of two tables: whether its row only hides the one beneath it."""
 COVERED = "_covered"
