@@ -10,6 +10,9 @@ from playwright.sync_api import Browser
 
 from tests.dashboard.browser import browser
 from tests.dashboard.shop import Shop, make_shop, new_shop
+from tests.service.conftest import loop_guard
+
+__all__ = ["loop_guard"]
 
 
 @pytest.fixture

@@ -9,10 +9,18 @@ import httpx
 import pytest
 
 from tests.postgresql import Server
+from tests.service.on_loop import nothing_on_the_loop
 from tests.service.site import Site, make_site
 from tests.views.conftest import url
 
 __all__ = ["url"]
+
+
+@pytest.fixture(scope="package", autouse=True)
+def loop_guard() -> Iterator[list[str]]:
+    """No test of the service calls the log or a database on the event loop."""
+    with pytest.MonkeyPatch.context() as monkeypatch, nothing_on_the_loop(monkeypatch) as found:
+        yield found
 
 
 @pytest.fixture

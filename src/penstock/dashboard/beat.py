@@ -103,7 +103,7 @@ def read_beat(service: Service, before: Beat | None, *, is_full: bool) -> Beat:
     runs, entries = (before.runs, before.entries) if before is not None else ((), ())
     has_views = False
     try:
-        topics = _topics(service)
+        topics = service.prompt.ask(lambda: _topics(service))
         if not topics and not service.log.is_there():
             log_problem = "There is no log here yet: it begins with the first topic."
     except (PenstockError, OSError) as error:

@@ -128,6 +128,7 @@ def _group_rows(groups: list[GroupStatus], topic: str, now_us: int) -> list[list
 
 
 def _read(screen: Screen, name: str) -> _Found:
+    screen.service.prompt.check()
     log = screen.service.log
     topic = find_topic(log, name)
     table = newest(topic, SEARCHED if topic.definition.event_time else EVENTS)

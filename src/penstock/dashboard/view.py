@@ -245,6 +245,7 @@ class _Page:
 
     def _marked(self, view: ViewState, window: str, rows: list[dict[str, Any]]) -> frozenset[tuple[str, int]]:
         service, generation = self.screen.service, view.generation
+        service.prompt.check()
         changelog = view.known.details.get("changelog")
         if changelog and changelog in service.log.topics(changelog):
             changes: pa.Table = newest(service.log.topic(changelog), CHANGES)

@@ -157,7 +157,7 @@ def _methods(app: FastAPI, path: str) -> str:
 
 
 def _look(service: Service) -> None:
-    service.log.topics()
+    service.prompt.ask(service.log.topics)
     service.live()
 
 

@@ -1,7 +1,8 @@
 """A row by its whole key, out of SQLite: what people ask for most often, and what must be quickest.
 
 One transaction sees one moment. It looks whether anything was committed since the last one; if so it asks the catalog
-which generation people read now, and how far that is. So short a read is not worth a thread. Whatever is not short or
+which generation people read now, and how far that is. So short a read is not worth a thread of its own: all of them are
+made in one, see `lane.py`. Whatever is not short or
 not plain (a part of a key, a row that is large, a view that was switched since) is `None` here: `rows.py` reads it, in
 its own time.
 """
@@ -20,7 +21,7 @@ import apsw
 import pyarrow as pa
 import pyarrow.types as types
 
-from penstock.errors import PenstockError, TopicError
+from penstock.errors import KafkaRefused, KafkaUnavailable, PenstockError, TopicError
 from penstock.modes.lag import topics_of
 from penstock.service.answers import as_json, dumps, moment
 from penstock.service.records import Handles
@@ -58,7 +59,7 @@ class Answer:
 
 
 class RowsByKey:
-    """Finds rows in a SQLite file over one connection that stays open. It belongs to the event loop.
+    """Finds rows in a SQLite file over one connection that stays open. One thread at a time finds.
 
     What a view looks like is learned once for each generation (`learn`, which takes a thread); every read checks that
     it is still that generation which people read.
@@ -104,6 +105,10 @@ class RowsByKey:
         """Whether `learn` has yet to be asked about this view."""
         return not self._is_elsewhere and name not in self._shapes
 
+    def is_known(self, name: str) -> bool:
+        """Whether `find` may find its rows."""
+        return name in self._shapes
+
     def learn(self, name: str) -> None:
         """Looks at a view, so that `find` finds its rows. Nothing happens for one that is not there, or elsewhere."""
         store = self._service.store()
@@ -138,9 +143,9 @@ class RowsByKey:
 
     def _answer(self, shape: _Shape, rows: list[dict[str, Any]]) -> Answer:
         try:
-            behind = shape.fence.lag_behind({topic: self._handles.find(topic).end() for topic in shape.topics})
-            as_of = shape.about + b"%d}" % behind
-        except TopicError:
+            ends = self._service.prompt.ask(lambda: {each: self._handles.find(each).end() for each in shape.topics})
+            as_of = shape.about + b"%d}" % shape.fence.lag_behind(ends)
+        except (TopicError, KafkaUnavailable, KafkaRefused):
             as_of = shape.about + b"null}"
         return Answer(as_of, shape.begin + as_of + b',"next":null,"rows":' + dumps(rows) + b"}")
 

@@ -95,7 +95,7 @@ class Feeds:
                         continue
                     until = {number: max(offset, at.get(number, 0)) for number, offset in (feed.head or {}).items()}
                     async with self._turns:
-                        leaf = await self._service.work.run(read_leaf, topic, at, shape, until)
+                        leaf = await self._service.log_reads.run(read_leaf, topic, at, shape, until)
                 if leaf.data:
                     yield leaf
                 at = leaf.after
@@ -162,7 +162,7 @@ class _Feed:
         self._task.cancel()
 
     async def _run(self) -> None:
-        bell, work = self._service.bell, self._service.work
+        bell, work = self._service.bell, self._service.log_reads
         try:
             with bell.listening(partition.signal for partition in self._topic.partitions) as rung:
                 self.head = await work.run(self._topic.end)

@@ -10,6 +10,8 @@ from penstock.errors import (
     CorruptionError,
     DurationError,
     EventsRefused,
+    KafkaRefused,
+    KafkaUnavailable,
     NoChangelog,
     OffsetOutOfRange,
     OutOfFiles,
@@ -51,6 +53,8 @@ _UNAVAILABLE: dict[type[PenstockError], str] = {
     PartitionReadOnly: "the log cannot be written at the moment",
     ClockAhead: "the clock of the service is years ahead of its log",
     OutOfFiles: "the service may open no more files",
+    KafkaUnavailable: "the log does not answer",
+    KafkaRefused: "the log refuses what it was asked",
     CorruptionError: "a part of the log is damaged and cannot be read",
     TokensUnreadable: "the tokens of this service cannot be read",
 }

@@ -18,7 +18,14 @@ from penstock.alerts.courier import Courier
 from penstock.alerts.smtp import default_sender
 from penstock.dashboard.sessions import Sessions
 from penstock.durations import parse_duration
-from penstock.errors import RequestRefused, StoreUnavailable, TopicError, UnknownView
+from penstock.errors import (
+    KafkaRefused,
+    KafkaUnavailable,
+    RequestRefused,
+    StoreUnavailable,
+    TopicError,
+    UnknownView,
+)
 from penstock.log.log import open_log
 from penstock.log.topic import Topic
 from penstock.modes.lag import topics_of
@@ -27,6 +34,7 @@ from penstock.service.bell import Bell
 from penstock.service.feed import Feeds
 from penstock.service.metrics import Metrics
 from penstock.service.part import part_of
+from penstock.service.prompt import Prompt
 from penstock.service.records import find_topic
 from penstock.service.tokens import Tokens
 from penstock.service.work import Work, busy, limited
@@ -58,12 +66,15 @@ class Service:
         self.pipeline = pipeline
         self._views = settings.views
         self.log = open_log(settings.log) if pipeline is None else part_of(pipeline, settings.log)
+        self.prompt = Prompt(self.log)
         self.seconds = parse_duration(self.settings.request_timeout).total_seconds()
         self.tokens = Tokens(self.settings.tokens_path)
         self.needs_token = bool(self.tokens.all()) or self.tokens.is_there
         """Once there was a token, nobody comes in without one, even if the last one is removed."""
         self.sessions = Sessions(self.tokens)
         self.work = Work(self.settings.threads, self.seconds, waiting=self.settings.connections_max)
+        self.log_reads = Work(self.settings.threads, self.seconds, waiting=self.settings.connections_max)
+        """Others: brokers that do not answer must not keep views from being read."""
         self.appends = Work(APPENDING_THREADS, self.seconds, waiting=self.settings.connections_max)
         """Threads of their own: a database that does not answer must not keep events from being stored."""
         self.bell = Bell()
@@ -114,6 +125,7 @@ class Service:
         self.bell.close()
         self.courier.close()
         self.appends.close()
+        self.log_reads.close()
         self.work.close()
         for store in [*self._left, *([] if self._store is None else [self._store])]:
             store.close()
@@ -201,8 +213,9 @@ class Service:
         topics = topics_of(generation, view)
         offsets = {topic: dict(generation.fence.offsets.get(topic, {})) for topic in topics}
         try:
-            behind: int | None = generation.fence.lag_behind({topic: self.log.topic(topic).end() for topic in topics})
-        except TopicError:
+            ends = self.prompt.ask(lambda: {topic: self.log.topic(topic).end() for topic in topics})
+            behind: int | None = generation.fence.lag_behind(ends)
+        except (TopicError, KafkaUnavailable, KafkaRefused):
             behind = None
         return {
             "clock": moment(generation.fence.clock_us or None),

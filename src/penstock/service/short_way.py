@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from penstock.service.answers import JSON
 from penstock.service.by_key import Answer, RowsByKey
 from penstock.service.gathering import Gathering
+from penstock.service.lane import Lane
 from penstock.service.service import Service
 from penstock.service.topics import LINES, answer_posted, as_lines
 
@@ -44,6 +45,7 @@ class ShortWay:
         self._service = service
         self._rows = RowsByKey(service)
         self._gathering = Gathering(service)
+        self._lane = Lane("penstock-by-key", service.seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -63,7 +65,8 @@ class ShortWay:
                     return
         await self._app(scope, receive, send)
         if scope["type"] == "lifespan":
-            self._rows.close()
+            await self._lane.run(self._rows.close)
+            self._lane.close()
 
     async def _row(self, scope: Scope) -> Answer | None:
         """The answer to a plain question for one row, as JSON; None for every other request."""
@@ -73,10 +76,9 @@ class ShortWay:
         texts = _only_keys(scope["query_string"])
         if not texts:
             return None
-        if (found := self._rows.find(name, texts)) is None and self._rows.is_new(name):
+        if self._rows.is_new(name):
             await self._service.work.run(self._rows.learn, name)
-            found = self._rows.find(name, texts)
-        return found
+        return await self._lane.run(lambda: self._rows.find(name, texts)) if self._rows.is_known(name) else None
 
 
 def _is_name(name: str) -> bool:

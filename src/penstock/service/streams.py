@@ -32,7 +32,7 @@ Allowed = Callable[[], bool]
 
 async def next_page(service: Service, scope: Scope, topic: Topic, at: Cut, rows: int, wait: float) -> Page:
     """The next records; if there are none yet, those that come within so many seconds (a long poll)."""
-    page = await service.work.run(read_page, topic, at, rows)
+    page = await service.log_reads.run(read_page, topic, at, rows)
     if page.records or wait <= 0:
         return page
     loop = asyncio.get_running_loop()
@@ -42,7 +42,7 @@ async def next_page(service: Service, scope: Scope, topic: Topic, at: Cut, rows:
             with suppress(TimeoutError):
                 await asyncio.wait_for(rung.wait(), deadline - loop.time())
             rung.clear()
-            page = await service.work.run(read_page, topic, page.after, rows)
+            page = await service.log_reads.run(read_page, topic, page.after, rows)
     return page
 
 
@@ -78,7 +78,7 @@ async def run_socket(service: Service, socket: WebSocket, begin: Callable[[], tu
     """
     try:
         with service.streaming(socket.scope):
-            topic, at = await service.work.run(begin)
+            topic, at = await service.log_reads.run(begin)
             await socket.accept()
             await _both(_tell(service, socket, topic, at, shape, may_go_on(socket.scope)), _hear(socket))
     except PenstockError as error:

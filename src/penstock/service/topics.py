@@ -49,7 +49,7 @@ def topic_routes(service: Service) -> APIRouter:
 
     @router.get("/topics", response_model=models.Topics, summary="All topics")
     async def list_topics() -> Response:
-        found = await service.work.run(lambda: [_about(service.log.topic(name)) for name in service.log.topics()])
+        found = await service.log_reads.run(lambda: [_about(service.log.topic(name)) for name in service.log.topics()])
         return Response(dumps({"topics": found}), media_type=JSON)
 
     @router.get(
@@ -62,7 +62,7 @@ def topic_routes(service: Service) -> APIRouter:
         request: Request, name: Name, at: From = "earliest", limit: Limit = 100, wait: Wait = 0,
         last_event_id: LastEventId = None,
     ) -> Response:  # fmt: skip
-        topic = await service.work.run(find_topic, service.log, name)
+        topic = await service.log_reads.run(find_topic, service.log, name)
         return await answer_records(service, request, topic, last_event_id or at, limit, wait, as_it_is)
 
     @router.websocket("/topics/{name}")
@@ -118,7 +118,7 @@ async def answer_records(
     service: Service, request: Request, topic: Topic, at: str, limit: int, wait: float, shape: Shape
 ) -> Response:
     """Records of a topic, as the client wants them: now, within a while, or as they come."""
-    cut = await service.work.run(parse_cut, topic, at)
+    cut = await service.log_reads.run(parse_cut, topic, at)
     if EVENT_STREAM in request.headers.get("accept", "").lower():
         return EventStream(service, topic, cut, shape, may_go_on(request.scope))
     rows, seconds = min(limit, service.settings.rows_max), min(wait, service.seconds)

@@ -100,7 +100,7 @@ def view_routes(service: Service) -> APIRouter:
         request: Request, name: Name, at: From = "earliest", limit: Limit = 100, wait: Wait = 0,
         last_event_id: LastEventId = None,
     ) -> Response:  # fmt: skip
-        topic = await service.work.run(_changelog, service, name)
+        topic = await service.log_reads.run(_changelog, service, name)
         return await answer_records(service, request, topic, last_event_id or at, limit, wait, _change)
 
     @router.websocket("/views/{name}/changes")
