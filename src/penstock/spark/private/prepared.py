@@ -37,7 +37,6 @@ _OPAQUE = frozenset({"LogicalRDD", "ExternalRDD", "InMemoryRelation"})
 
 Rows in the driver (LocalRelation) are as suspect where an input was not found: a function may have collected it.
 """
-_ROWWISE = frozenset({"Project", "Filter", "Generate", "SubqueryAlias", "View", "Union", "LocalRelation", "Expand"})
 
 
 class Prepared:
@@ -60,7 +59,6 @@ class Prepared:
         self._schema = frame.schema
         self._leaves = self._find_leaves({mark_of(found): name for name, found in stand_ins.items()})
         self._wanted = {name: stand_ins[name].schema for name in {name for _, name in self._leaves}}
-        self._is_rowwise = all(simple_name(node) in _ROWWISE for node in self._maker.nodes(self._plan))
         self._physical = PhysicalPlan(self._maker, frame.schema)
         self.is_swapped = self._can_be_swapped(all_used=len(self._wanted) == len(stand_ins))
 
@@ -103,8 +101,9 @@ class Prepared:
         if simple_name(plan) == "LocalRelation":
             rows = plan.data()
             found = leaf.copy(leaf.output(), rows, False, maker.none)
-            # Without it a row-wise view is computed while it is planned, and runs no job at all.
-            return found if self._is_rowwise or rows.size() > ROWS_IN_ONE_TASK_MAX else maker.in_one_task(found)
+            # Without it Spark computes projections while it plans: also columns that nobody uses, which a plan over
+            # files leaves out, so that a value may fail in one and not in the other.
+            return found if rows.size() > ROWS_IN_ONE_TASK_MAX else maker.in_one_task(found)
         pairs = zip(maker.items(plan.output()), maker.items(leaf.output()), strict=True)
         return maker.project([maker.alias(given, wanted.name(), wanted.exprId()) for given, wanted in pairs], plan)
 
