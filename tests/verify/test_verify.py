@@ -215,8 +215,8 @@ def test_an_error_that_all_runs_of_the_engine_share_is_found(
 ) -> None:
     real = TopicInput.new
 
-    def without_bob(topic: TopicInput, step: Step) -> DataFrame:
-        return real(topic, step).filter("coalesce(customer, '') <> 'bob'")
+    def without_bob(topic: TopicInput, step: Step, view: str) -> DataFrame:
+        return real(topic, step, view).filter("coalesce(customer, '') <> 'bob'")
 
     monkeypatch.setattr(TopicInput, "new", without_bob)
     app = orders_alone()

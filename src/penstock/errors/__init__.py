@@ -119,6 +119,7 @@ PenstockError
 │   ├── TwoRowsForOneKey         a view's function gave two rows with the same key
 │   ├── StepFailed               Spark could not compute a view
 │   │   ├── StepOverflow         a number is too large for its type
+│   │   ├── TooManyFailed        its function fails on more records of one step than are set aside
 │   │   └── ValueUnfit           a folded view came to a value that its database cannot hold
 │   ├── GenerationError          a generation of a view that is meant is not there
 │   │   ├── UnknownGeneration    the view has none of that number or name
@@ -236,6 +237,7 @@ from penstock.errors.modes import (
     StepFailed,
     StepOverflow,
     SwitchNotTaken,
+    TooManyFailed,
     TopicDiffers,
     TopicForgets,
     TwoRowsForOneKey,
@@ -481,6 +483,7 @@ __all__ = [
     "TokenTaken",
     "TokensUnreadable",
     "TooFewCores",
+    "TooManyFailed",
     "TooManyKeys",
     "TopicDefinitionError",
     "TopicDeleted",

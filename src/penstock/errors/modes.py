@@ -124,13 +124,30 @@ class TwoRowsForOneKey(RunError):
 class StepFailed(RunError):
     """Spark could not compute a view. Nothing of the step was stored."""
 
-    def __init__(self, view: str, place: Place, reason: str) -> None:
+    def __init__(self, view: str, place: Place, reason: str, hint: str = "") -> None:
         self.view = view
         self.reason = reason
         super().__init__(
             f"view {view!r}: Spark could not compute a step\n  {place.shown}\n  {reason}\n"
-            "  nothing of this step was stored; the views are as of the step before"
+            "  nothing of this step was stored; the views are as of the step before" + (hint and f"\n  {hint}")
         )
+
+
+class TooManyFailed(StepFailed):
+    """A view's function fails on more records of one step than are set aside. Nothing of the step was stored."""
+
+    def __init__(self, view: str, place: Place, most: int, reason: str) -> None:
+        super().__init__(view, place, reason)
+        self.most = most
+        text = (
+            f"view {view!r}: its function fails on more than {most:,} records of one step\n  {place.shown}\n"
+            f"  one of them: {reason}\n"
+            "  so many are not set aside: the function itself may be wrong\n"
+            "  nothing of this step was stored; the views are as of the step before\n"
+            "  correct the function, filter such records out, or read values that may be malformed with try_cast and "
+            "the like"
+        )
+        self.args = (text,)
 
 
 class ValueUnfit(StepFailed):

@@ -20,11 +20,12 @@ import pyarrow.compute as pc
 from penstock.alerts.compiled import Alerts, CompiledAlert
 from penstock.alerts.looking import Found, look
 from penstock.alerts.telling import tell
-from penstock.errors import KeptRowsLost
+from penstock.errors import KeptRowsLost, StepFailed, StepOverflow
 from penstock.log.log import Log
 from penstock.log.partition import Offsets
 from penstock.log.topic import Topic
 from penstock.modes.ahead import Ahead, Slices
+from penstock.upkeep.aside import Failed, failed_records, is_data_error, letters, places_of, why_not
 from penstock.upkeep.changes import KEY, Changes
 from penstock.upkeep.commit import (
     Committed,
@@ -91,6 +92,15 @@ class StepReport:
     fence: Fence
     small: Mapping[str, bool] = field(default_factory=dict)
     """By view that was computed, whether that was in the driver (small plans) or by Spark's scheduler."""
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """Records of a step that a view is computed without."""
+
+    view: str
+    records: Sequence[Failed]
+    letters: pa.Table
 
 
 class RunningSet:
@@ -251,6 +261,24 @@ class RunningSet:
             (self._recent, view.shape.table(self.generation.layers), step.changes[view.name]) for view in self.views
         ]
 
+    def bury(self, tx: Transaction, aside: Sequence[SetAside]) -> None:
+        """Sends records that were set aside to the dead letters, but for those that a live generation has sent.
+
+        That is, one of the same code which has passed them: what computes them again beside it is no news.
+        """
+        names = {view.name: view.fingerprint for view in self.views}
+        mine = [each for each in aside if each.view in names]
+        if not mine:
+            return
+        pipeline, live = self.generation.pipeline, None
+        if self.generation.state != "live":
+            live = Catalog(tx.connection).live(pipeline, self.generation.set)
+        for each in mine:
+            is_same = live is not None and live.fingerprints.get(each.view) == names[each.view]
+            passed = live.fence.offsets if live is not None and is_same else {}
+            is_new = [one.offset >= passed.get(one.topic, {}).get(one.partition, 0) for one in each.records]
+            enqueue(tx.connection, pipeline, dead_topic(pipeline, each.view), each.letters.filter(pa.array(is_new)))
+
     def corrected_before(self, counters: Mapping[str, Counters]) -> None:
         """Counts as corrected what another generation has counted that this one replaces."""
         counted = {
@@ -332,7 +360,7 @@ class RunningSet:
         """Records of topics that are not among the kept rows yet."""
         found: list[KeptChange] = []
         if isinstance(view.keeper, RedoWindows | RedoGroups):
-            step = self._reading_step(start, stop)
+            step = self.reading_step(start, stop)
             for name, each in view.inputs.items():
                 if isinstance(each, TopicInput):
                     found.append((yield from view.keeper.keep(step, name, each.new_rows(step))))
@@ -343,7 +371,7 @@ class RunningSet:
         found: list[KeptChange] = []
         if not isinstance(view.keeper, RedoGroups):
             return found
-        step = self._reading_step(self.fence.offsets, self.fence.offsets)
+        step = self.reading_step(self.fence.offsets, self.fence.offsets)
         for name, each in view.inputs.items():
             if isinstance(each, ViewInput):
                 rows = self._store.read(each.shape.table(self.generation.layers))
@@ -353,7 +381,7 @@ class RunningSet:
                 found.append(replace(change, gone=In(KEY, gone)))
         return found
 
-    def _reading_step(self, start: Cut, stop: Cut) -> Step:
+    def reading_step(self, start: Cut, stop: Cut) -> Step:
         return Step(self._spark, self._store, self.generation.layers, self._slices(start, stop, {}))
 
 
@@ -367,12 +395,18 @@ def step_together(
     """
     began = time.monotonic()
     refused: list[RowsUnfit] = []
+    aside: list[SetAside] = []
     while True:
         try:
-            steps, written = yield from _try_together(sets, refused, ahead, in_pieces=in_pieces)
+            steps, written = yield from _try_together(sets, refused, aside, ahead, in_pieces=in_pieces)
             break
         except RowsUnfit as unfit:
             refused.append(unfit)
+        except StepFailed as error:
+            found = yield from _failed_in(sets, error)
+            if found is None or any(each.view == found.view for each in aside):
+                raise  # No record explains it.
+            aside.append(found)
     seconds = time.monotonic() - began
     wrote_all([each for (running, _), step in zip(sets, steps, strict=True) for each in running.written(step)])
     reports = []
@@ -380,6 +414,7 @@ def step_together(
         each.moved(done)
         rows = sum(part.rows for part in step.slices.values())
         unfit_rows = sum(len(step.unfit[view.name]) for view in each.views if view.name in step.unfit)
+        unfit_rows += sum(len(one.records) for one in aside for view in each.views if view.name == one.view)
         each.last = StepReport(
             each.name, rows, seconds, done.late, done.corrected, done.changed, unfit_rows, each.fence, step.small
         )
@@ -388,9 +423,14 @@ def step_together(
 
 
 def _try_together(
-    sets: Sequence[tuple[RunningSet, Cut]], refused: Sequence[RowsUnfit], ahead: Ahead | None, *, in_pieces: bool
+    sets: Sequence[tuple[RunningSet, Cut]],
+    refused: Sequence[RowsUnfit],
+    aside: Sequence[SetAside],
+    ahead: Ahead | None,
+    *,
+    in_pieces: bool,
 ) -> Work[tuple[list[Step], list[Committed]]]:
-    """Runs and writes the steps, without rows that were refused before: those go to the dead letters."""
+    """Runs and writes the steps, without rows and records that were refused before: those go to the dead letters."""
     shared: Slices = {} if ahead is None else dict(ahead.slices)
     unfit = {
         view: pa.concat_arrays([each.keys for each in refused if each.view == view])
@@ -399,7 +439,7 @@ def _try_together(
     steps: list[Step] = []
     for each, stop in sets:
         step = yield from each.begin(stop, shared, ahead)
-        steps.append(replace(step, unfit=unfit))
+        steps.append(replace(step, unfit=unfit, aside={each.view: places_of(each.records) for each in aside}))
     yield from run_together([(step, each.views) for step, (each, _) in zip(steps, sets, strict=True)])
     found = []
     for step, (each, _) in zip(steps, sets, strict=True):
@@ -433,6 +473,8 @@ def _try_together(
         for letter in refused:
             pipeline = first.generation.pipeline
             enqueue(tx.connection, pipeline, dead_topic(pipeline, letter.view), letter.letters)
+        for each, _ in sets:
+            each.bury(tx, aside)
         is_told = [
             tell(
                 tx.connection,
@@ -446,6 +488,24 @@ def _try_together(
     if any(is_told):
         first.told()
     return steps, written
+
+
+def _failed_in(sets: Sequence[tuple[RunningSet, Cut]], error: StepFailed) -> Work[SetAside | None]:
+    """The records that made the step fail; None if that is not due to records, or the view stops at them."""
+    if not is_data_error(error.__cause__):
+        return None
+    running, stop, view = next(
+        (each, stop, view) for each, stop in sets for view in each.views if view.name == error.view
+    )
+    why = why_not(view)
+    if why is not None:
+        if isinstance(error, StepOverflow):
+            return None
+        hint = f"a record on which the function of this view fails stops the run: {why}"
+        raise StepFailed(view.name, view.spec.place, error.reason, hint) from error.__cause__
+    step = running.reading_step(running.fence.offsets, stop)
+    failed = yield from failed_records(view, step)
+    return SetAside(view.name, failed, letters(view, step, failed)) if failed else None
 
 
 def known_views(views: Sequence[CompiledView], layers: Layers) -> list[KnownView]:

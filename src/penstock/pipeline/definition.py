@@ -24,6 +24,8 @@ Late: TypeAlias = Literal["correct", "drop"]
 Kept: TypeAlias = Literal["fold", "redo", "whole"]
 LATE: tuple[str, ...] = get_args(Late)
 KEPT: tuple[str, ...] = get_args(Kept)
+OnError: TypeAlias = Literal["dead_letter", "stop"]
+ON_ERROR: tuple[str, ...] = get_args(OnError)
 MERGE_RULES = ("count", "sum", "min", "max", "every", "any", "bit_and", "bit_or", "bit_xor")
 """The rules that `merge=` may name for a column."""
 ANY_INPUT = "*"
@@ -103,6 +105,7 @@ class ViewSpec:
     function: Callable[..., DataFrame] | None = field(compare=False)
     sql: str | None
     place: Place = field(compare=False)
+    on_error: OnError = "dead_letter"
 
     @property
     def bound(self) -> str:
@@ -160,6 +163,8 @@ class ViewOptions(TypedDict, total=False):
     """Whether a late event corrects its row or is left out."""
     kept: Kept | None
     """How the view is kept, where you know better than its plan."""
+    on_error: OnError
+    """Whether a record on which the view's function fails becomes a dead letter, or stops the run."""
     horizon: str | timedelta | None
     """How far back a group may reach."""
     trigger: str | timedelta | None

@@ -19,10 +19,12 @@ from penstock.pipeline.alerts import Alerting, define_alert
 from penstock.pipeline.definition import (
     KEPT,
     LATE,
+    ON_ERROR,
     AlertSpec,
     Columns,
     Kept,
     Late,
+    OnError,
     Spec,
     TableSpec,
     TopicSpec,
@@ -50,9 +52,11 @@ class Pipeline:
     unknown, `order` and `sets` raise the first.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, on_error: OnError = "dead_letter") -> None:
+        """`on_error` is that of all views which do not say otherwise."""
         self.name = name
         self.place = place_of_caller()
+        self.on_error: OnError = Asked("a pipeline", self.place).choice("on_error", on_error, ON_ERROR)
         self.topics: dict[str, TopicSpec] = {}
         self.tables: dict[str, TableSpec] = {}
         self.views: dict[str, ViewSpec] = {}
@@ -194,6 +198,7 @@ class Pipeline:
         horizon: str | timedelta | None = None,
         trigger: str | timedelta | None = None,
         changelog: str | None = None,
+        on_error: OnError | None = None,
         **unknown: Any,
     ) -> ViewSpec:
         for option, value in unknown.items():
@@ -220,6 +225,7 @@ class Pipeline:
             function=function,
             sql=sql,
             place=asked.place,
+            on_error=self.on_error if on_error is None else asked.choice("on_error", on_error, ON_ERROR),
         )
         for other in self.views.values():
             if changelog is not None and other.changelog == changelog:

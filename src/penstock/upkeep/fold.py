@@ -55,12 +55,14 @@ class FoldGroups:
         if not self.has_undo:
             [new] = yield self.first(step)
             return Folding(self, step, new)
-        new, gone = yield [self.prepared.ask(new_frames(self.inputs, step, side)) for side in ("after", "before")]
+        new, gone = yield [
+            self.prepared.ask(new_frames(self.inputs, step, self.shape.view, side)) for side in ("after", "before")
+        ]
         return self._changes(step, new, gone)
 
     def first(self, step: Step) -> list[Asked]:
         """See `Foreseeing`."""
-        return [self.prepared.ask(new_frames(self.inputs, step), in_one_task=step.in_one_task)]
+        return [self.prepared.ask(new_frames(self.inputs, step, self.shape.view), in_one_task=step.in_one_task)]
 
     def _changes(self, step: Step, new: pa.Table, gone: pa.Table) -> Changes:
         """What came and what went, merged into the rows that are there."""
@@ -172,14 +174,14 @@ def _stored_together(foldings: Sequence[Folding], keys: Sequence[pa.Array]) -> l
     return read_all([*zip(recent, tables, keys, strict=True)])
 
 
-def new_frames(inputs: Inputs, step: Step, side: Side = "after") -> dict[str, DataFrame]:
-    """What is new in each input; as `before`, what is no longer so."""
+def new_frames(inputs: Inputs, step: Step, view: str, side: Side = "after") -> dict[str, DataFrame]:
+    """What is new for a view in each input; as `before`, what is no longer so."""
     frames: dict[str, DataFrame] = {}
     for name, each in inputs.items():
         if not isinstance(each, TopicInput):
             frames[name] = each.side(step, side)
         elif side == "after":
-            frames[name] = each.new(step)
+            frames[name] = each.new(step, view)
         else:
             frames[name] = each.frame(step, NOTHING)
     return frames

@@ -61,7 +61,7 @@ class FoldRows:
 
     def first(self, step: Step) -> list[Asked]:
         """See `Foreseeing`."""
-        return [self.prepared.ask(new_frames(self.inputs, step))]
+        return [self.prepared.ask(new_frames(self.inputs, step, self.shape.view))]
 
     def _visible(self, result: pa.Table) -> pa.Table:
         return result.select(self.shape.columns.names)
@@ -77,7 +77,9 @@ class FoldRowsOfViews:
 
     def advance(self, step: Step) -> Advance:
         """See `Keeper`."""
-        sides = yield [self.prepared.ask(new_frames(self.inputs, step, side)) for side in ("before", "after")]
+        sides = yield [
+            self.prepared.ask(new_frames(self.inputs, step, self.shape.view, side)) for side in ("before", "after")
+        ]
         gone, new = (self.shape.rows(finished(side)) for side in sides)
         changes = difference(gone, new)
         table = self.shape.table(step.layers)

@@ -36,9 +36,10 @@ class TopicInput:
     late: Late
     event_time: str | None
 
-    def new(self, step: Step) -> DataFrame:
-        """The records of the step's slice that count."""
-        return step.slices[self.topic].frame(step.spark, self.schema, self.late, self.needed)
+    def new(self, step: Step, view: str) -> DataFrame:
+        """The records of the step's slice that count for a view."""
+        without = step.aside.get(view, {}).get(self.topic, frozenset())
+        return step.slices[self.topic].frame(step.spark, self.schema, self.late, self.needed, without)
 
     def new_rows(self, step: Step) -> pa.Table:
         """The same as Arrow: the columns that are needed, and the log's own."""

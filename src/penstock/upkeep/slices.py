@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 Late = Literal["correct", "drop"]
 
+Place = tuple[int, int]
+"""The partition and the offset of a record."""
+
 SMALL_ROWS = 20_000
 """So few records are read here and handed to Spark as rows of the plan; more are read by Spark."""
 
@@ -107,21 +110,58 @@ class Slice:
             known, found = format_ddl(own_less(wanted)), format_ddl(self.topic.schema)
             raise SchemaOutgrown(self.topic.name, known, found, str(error)) from None
 
-    def frame(self, spark: SparkSession, schema: StructType, late: Late, needed: Sequence[str]) -> DataFrame:
+    def frame(
+        self,
+        spark: SparkSession,
+        schema: StructType,
+        late: Late,
+        needed: Sequence[str],
+        without: frozenset[Place] = frozenset(),
+    ) -> DataFrame:
         """The records that count as a DataFrame with the columns of `schema`; those not needed may be NULL."""
-        what = (late, None if self.is_small else tuple(needed))
+        what = (late, None if self.is_small else tuple(needed), without)
         if what not in self._frames:
-            self._frames[what] = self._make_frame(spark, schema, late, needed)
+            self._frames[what] = self._make_frame(spark, schema, late, needed, without)
         return self._frames[what]
 
-    def _make_frame(self, spark: SparkSession, schema: StructType, late: Late, needed: Sequence[str]) -> DataFrame:
+    def part(self, start: Offsets, stop: Offsets) -> Slice:
+        """The records of this slice from `start` up to `stop`; if it is small, they are not read again."""
+        found = Slice(self.topic, start, stop)
+        if self.is_small:
+            partitions, offsets = (self.table.column(name).to_numpy() for name in ("_partition", "_offset"))
+            is_in = np.zeros(len(offsets), np.bool_)
+            for number, end in stop.items():
+                is_in |= (partitions == number) & (offsets >= start.get(number, 0)) & (offsets < end)
+            vars(found)["table"] = self.table.filter(pa.array(is_in))
+        return found
+
+    def _make_frame(
+        self, spark: SparkSession, schema: StructType, late: Late, needed: Sequence[str], without: frozenset[Place]
+    ) -> DataFrame:
         if self.is_small:
             names = [name for name in schema.names if name not in OWN_COLUMNS]
-            return from_arrow(spark, self.as_known(self.kept(late, names), arrow_schema(schema)), schema)
+            rows = _without(self.kept(late, names), without)
+            return from_arrow(spark, self.as_known(rows, arrow_schema(schema)), schema)
         counts = LateCounts()
         self._late_counts.append(counts)
         frame = self.topic.read(spark, start=self.start, until=self.stop, columns=needed, late_counts=counts)
+        frame = filtered(frame, without)
         return with_all_columns(frame if late == "correct" else frame.filter("NOT _late"), schema)
+
+
+def filtered(frame: DataFrame, without: frozenset[Place]) -> DataFrame:
+    """The records of a topic but for these."""
+    for number in sorted({partition for partition, _ in without}):
+        offsets = ", ".join(str(offset) for partition, offset in sorted(without) if partition == number)
+        frame = frame.filter(f"NOT (_partition = {number} AND _offset IN ({offsets}))")
+    return frame
+
+
+def _without(rows: pa.Table, places: frozenset[Place]) -> pa.Table:
+    if not places:
+        return rows
+    pairs = zip(rows.column("_partition").to_pylist(), rows.column("_offset").to_pylist(), strict=True)
+    return rows.filter(pa.array([pair not in places for pair in pairs]))
 
 
 def own_less(schema: pa.Schema) -> pa.Schema:

@@ -22,7 +22,7 @@ from penstock.errors import MergeOverflow, StepFailed, StepOverflow
 from penstock.plans.collect import FrameFailed, begin
 from penstock.upkeep.changes import Changes
 from penstock.upkeep.kept_rows import KeptChange
-from penstock.upkeep.slices import Slice
+from penstock.upkeep.slices import Place, Slice
 from penstock.views.catalog import Layers
 from penstock.views.stack import alike
 from penstock.views.store import StoredTable, Where
@@ -43,6 +43,9 @@ Some of it may still be computed then: FrameFailed is raised where a table is ta
 """
 Advance = Work["Changes | Pending"]
 """Returns the changes of a view, or what they are to be found from."""
+
+Aside: TypeAlias = "Mapping[str, Mapping[str, frozenset[Place]]]"
+"""By view and topic, records that are set aside."""
 
 OVERFLOW = "ARITHMETIC_OVERFLOW"
 """What Spark calls a number that does not fit its type, be it a sum or not."""
@@ -110,6 +113,8 @@ class Step:
     """What is added to the rows kept for later redos."""
     unfit: Mapping[str, pa.Array] = field(default_factory=dict)
     """By view, keys of rows that the database turned out not to hold: they are left out before anybody reads them."""
+    aside: Aside = field(default_factory=dict)
+    """Records on which functions of views fail: those views are computed without them."""
 
     ready: Mapping[str, Future[list[pa.Table]]] = field(default_factory=dict)
     """By view, what its keeper asks for first, where somebody has begun to compute it already."""

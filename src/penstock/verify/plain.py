@@ -7,25 +7,32 @@ defined, and nothing of how a view is kept.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import PySparkException
 
 from penstock.log.topic import Topic
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.tables import read_table
+from penstock.upkeep.aside import failed_records, is_data_error, places_of, why_not
 from penstock.upkeep.changing_table import is_changelog
 from penstock.upkeep.compiled import CompiledView
 from penstock.upkeep.fold_rows import FoldRows
 from penstock.upkeep.inputs import TopicInput
+from penstock.upkeep.slices import Place, Slice, filtered
 from penstock.upkeep.states import finished
+from penstock.upkeep.step import Reader, Step, finish
 from penstock.verify.cuts import Cut
 from penstock.views.keys import key_hashes
 from penstock.views.values import one_array
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_NOTHING = cast("Reader", None)
+"""What is stored, where no plan asks for it."""
 
 
 class PlainSpark:
@@ -48,13 +55,37 @@ class PlainSpark:
         if view.name in self._pipeline.tables:
             found = finished(self._latest_changes(view).toArrow())
         else:
-            inputs = {name: self._input(view, name) for name in view.spec.inputs}
-            found = finished(view.spec.build(inputs).toArrow())
+            found = finished(self._computed(view))
         columns = view.shape.columns
         found = found.select(columns.names).cast(columns)
         if isinstance(view.keeper, FoldRows) and view.keeper.has_key:
             found = _one_for_each_key(found, batch, view.shape.key)
         self._frames[view.name] = self._spark.createDataFrame(found, view.schema)
+        return found
+
+    def _computed(self, view: CompiledView) -> pa.Table:
+        """What the view's function gives, without the records on which it fails, each alone."""
+        try:
+            return view.spec.build(self._inputs(view, {})).toArrow()
+        except PySparkException as error:
+            if not is_data_error(error) or why_not(view) is not None:
+                raise
+            slices = {
+                name: Slice(self._topics[name], self._topics[name].start(), self._end[name]) for name in view.topics
+            }
+            step = Step(self._spark, _NOTHING, (0,), slices)
+            failed = finish(failed_records(view, step))
+            if not failed:
+                raise
+        return view.spec.build(self._inputs(view, places_of(failed))).toArrow()
+
+    def _inputs(self, view: CompiledView, without: Mapping[str, frozenset[Place]]) -> dict[str, DataFrame]:
+        found = {}
+        for name in view.spec.inputs:
+            found[name] = self._input(view, name)
+            known = view.inputs.get(name)
+            if isinstance(known, TopicInput):
+                found[name] = filtered(found[name], without.get(known.topic, frozenset()))
         return found
 
     def _input(self, view: CompiledView, name: str) -> DataFrame:

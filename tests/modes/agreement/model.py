@@ -109,7 +109,7 @@ class Question:
 class ModelTopic(TopicInput):
     """A topic whose frames are tables."""
 
-    def new(self, step: Step) -> Any:
+    def new(self, step: Step, view: str) -> Any:
         return self.frame(step, self.new_rows(step))
 
     def everything(self, step: Step) -> Any:
