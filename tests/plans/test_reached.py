@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,33 @@ def inside(x):
 
 def beside(x):
     return 1
+
+
+RATE = 5
+
+
+def by_globals(x):
+    return globals()["RA" + "TE"] * x
+
+
+def by_eval(x):
+    return eval("RA" + "TE") * x
+
+
+def by_module_of_itself(x):
+    import sys
+
+    return getattr(sys.modules[__name__], "RA" + "TE") * x
+
+
+def by_import_of_itself(x):
+    import app
+
+    return vars(app)["RA" + "TE"] * x
+
+
+def by_getattr_of_a_value(x):
+    return getattr(x, "real", None)
 """
 
 
@@ -174,6 +203,41 @@ def test_of_the_file_of_the_views_only_what_is_called_counts(
     parts: Callable[..., dict[str, str]], name: str, old: str, new: str, changed: list[str]
 ) -> None:
     assert differences(parts(name), parts(name, app=APP.replace(old, new))) == changed
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("by_globals", ["module app.py"]),
+        ("by_eval", ["module app.py"]),
+        ("by_module_of_itself", ["module app.py"]),
+        ("by_import_of_itself", ["module app.py"]),
+        ("by_getattr_of_a_value", []),
+    ],
+)
+def test_the_file_of_the_views_counts_where_names_are_looked_up_in_it(
+    parts: Callable[..., dict[str, str]], name: str, changed: list[str]
+) -> None:
+    assert differences(parts(name), parts(name, app=APP.replace("RATE = 5", "RATE = 6"))) == changed
+    assert differences(parts(name), parts(name, app=APP.replace("RATE = 5", "# The rate.\n\nRATE = 5"))) == []
+
+
+class Prices:
+    """An object with a cache that fills as it is used."""
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+
+    @functools.cached_property
+    def doubled(self) -> int:
+        return 2 * self.base
+
+
+def test_a_cache_that_was_filled_changes_nothing() -> None:
+    empty, full, other = Prices(5), Prices(5), Prices(6)
+    assert full.doubled == 10
+    before, after, changed = (reached([partial(max, each)], "") for each in (empty, full, other))
+    assert before == after != changed
 
 
 def test_comments_and_blank_lines_change_nothing(parts: Callable[..., dict[str, str]]) -> None:

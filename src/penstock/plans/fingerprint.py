@@ -16,8 +16,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock.plans.decision import Input
-from penstock.plans.reached import reached, version_of
+from penstock.plans.reached import reached
 from penstock.plans.tree import Node
+from penstock.plans.versions import version_of
 from penstock.plans.whitelist import LEAVES
 from penstock.spark.private.analysis import plan_analysis
 

@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import copyreg
 import dis
+import functools
 import hashlib
-import importlib.metadata
 import importlib.util
 import marshal
 import os
 import sys
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 from penstock.plans.building import is_library
+from penstock.plans.versions import version_of
 
 _PLAIN = {int, float, complex, bool, str, bytes, type(None), type(...)}
 _SORTABLE = ({int}, {str}, {bytes})
@@ -42,6 +43,11 @@ _FLEETING = (type(os.environ), weakref.WeakKeyDictionary, weakref.WeakValueDicti
 """What they hold is that of one process: its environment, what it has called so far."""
 _BY_NAME = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 """How globals are read: in functions, and in the bodies of classes inside them."""
+_LOOK_UP = {"globals", "eval", "exec", "__import__"}
+_LOOK_UP_BY = {"__globals__", "modules", "import_module"}
+"""A function that uses one of these, as globals or as attributes, may read anything of the file of the views."""
+_LOOK_INTO = {"getattr", "vars", "__dict__", "attrgetter"}
+"""So may one that uses these, if it has that file's module."""
 _UNTOLD = {"__module__", "__dict__", "__weakref__", "__doc__", "__annotations__", "__firstlineno__", "__slotnames__",
            "__static_attributes__", "__orig_bases__", "__parameters__", "__annotate__",
            "__pydantic_core_schema__", "__pydantic_validator__", "__pydantic_serializer__"}  # fmt: skip
@@ -51,7 +57,8 @@ _UNTOLD = {"__module__", "__dict__", "__weakref__", "__doc__", "__annotations__"
 def reached(roots: Iterable[Any], own_file: str) -> dict[str, str]:
     """The parts of these functions, or other things that can be called, in the order in which they are given.
 
-    Of `own_file`, which defines views, only what is referred to counts, so that each view changes by itself.
+    Of `own_file`, which defines views, only what is referred to counts, so that each view changes by itself. Where
+    names are looked up in it by text, such as `globals()["RATE"]`, its whole source counts.
     """
     walk = _Walk(own_file)
     with _deep():
@@ -166,6 +173,8 @@ class _Walk:
         self._known[id(function)] = function, _hash(name + where, 0)
         self.functions.append(function)
         self._source(code.co_filename)
+        if names.globals & _LOOK_UP or names.all & _LOOK_UP_BY:
+            self._note_source(self._own_file)
         for each in names.imports:
             self._import(each, function.__globals__, names.all)
         known = function.__globals__
@@ -211,6 +220,8 @@ class _Walk:
             self._known[id(module)] = module, found
             file = getattr(module, "__file__", None) or ""
             self._source(file)
+            if names & _LOOK_INTO and os.path.realpath(file) == self._own_file:
+                self._note_source(file)
             has = vars(module)
             for each in sorted(name for name in names & set(has) if not name.startswith("__")):
                 self._bound(f"constant {each}{_in(file)}", has[each], names)
@@ -231,8 +242,10 @@ class _Walk:
 
     def _source(self, file: str) -> None:
         """The whole source of a user's module counts."""
-        if is_library(file) or os.path.realpath(file) == self._own_file:
-            return
+        if not is_library(file) and os.path.realpath(file) != self._own_file:
+            self._note_source(file)
+
+    def _note_source(self, file: str) -> None:
         try:
             changed = os.stat(file)
             code = _compiled(file, changed.st_mtime_ns, changed.st_size)
@@ -293,13 +306,13 @@ class _Walk:
         except Exception:
             if is_stdlib or not hasattr(value, "__dict__"):
                 raise
-            return _hash("object", about, self.value(vars(value)))
+            return _hash("object", about, self.value(_without_caches(kind, vars(value))))
         if isinstance(taken, str):
             home = sys.modules.get(getattr(value, "__module__", None) or "")
             named = b"" if home is None else self._module(home, frozenset())
             return _hash("global", about, named, taken, self.value(wrapped))
         function, arguments, state, items, pairs = [*taken, None, None, None][:5]
-        parts = (function, arguments, state, items and list(items), pairs and dict(pairs))
+        parts = (function, arguments, _without_caches(kind, state), items and list(items), pairs and dict(pairs))
         return _hash("object", about, *map(self.value, parts))
 
 
@@ -356,6 +369,21 @@ def _taken_apart(value: Any) -> Any:
     return value.__reduce_ex__(4) if reducer is None else reducer(value)
 
 
+def _without_caches(kind: type, state: Any) -> Any:
+    """The state of an object without what a `cached_property` keeps there: it follows from the rest."""
+    cached = {
+        name
+        for each in kind.__mro__
+        for name, member in vars(each).items()
+        if isinstance(member, functools.cached_property)
+    }
+    if isinstance(state, tuple) and len(state) == 2:  # With slots.
+        return _without_caches(kind, state[0]), state[1]
+    if type(state) is not dict or not cached:
+        return state
+    return {name: value for name, value in state.items() if name not in cached} or None
+
+
 def _is_plain(values: Iterable[Any]) -> bool:
     return set(map(type, values)) <= _PLAIN
 
@@ -380,28 +408,11 @@ def _is_users(top: str) -> bool:
     return not is_library(file)
 
 
-@lru_cache(maxsize=1)
-def _packages() -> Mapping[str, list[str]]:
-    return importlib.metadata.packages_distributions()
-
-
 @lru_cache(maxsize=256)
 def _compiled(file: str, _mtime_ns: int, _size: int) -> CodeType | bytes:
     with open(file, "rb") as source:
         text = source.read()
     return compile(text, os.path.basename(file), "exec", dont_inherit=True) if file.endswith(".py") else text
-
-
-def version_of(top: str) -> str:
-    """The version of the library that a package or module of that name belongs to."""
-    try:
-        return importlib.metadata.version(top)
-    except importlib.metadata.PackageNotFoundError:
-        pass
-    distributions = _packages().get(top)
-    if distributions:
-        return importlib.metadata.version(sorted(distributions)[0])
-    return str(getattr(sys.modules.get(top), "__version__", "of an unknown version"))
 
 
 def _kind_of(value: Any) -> str:
