@@ -143,6 +143,25 @@ def test_a_captured_megabyte_is_the_same_in_every_plan(spark: SparkSession) -> N
     assert differences(first, other) == ["variable names of function with_udf.label in test_fingerprint.py"]
 
 
+def test_a_registered_function_above_a_megabyte_counts_in_sql(spark: SparkSession) -> None:
+    """It travels as a broadcast, and the view itself has no function to look at instead."""
+
+    def parts(step: int, count: int = 200_000) -> Mapping[str, str]:
+        names = frozenset(str(number) * 8 for number in range(count))
+
+        def label(value: int) -> int:
+            return helper(value) + step if str(value) not in names else 0
+
+        spark.udf.register("label", label, IntegerType())
+        return analysed(spark, "SELECT ip, label(status) AS n FROM access", ["ip"]).parts
+
+    where = "of function test_a_registered_function_above_a_megabyte_counts_in_sql.parts.label in test_fingerprint.py"
+    first = parts(1)
+    assert parts(1) == first
+    assert differences(first, parts(2)) == [f"variable step {where}"]
+    assert differences(first, parts(1, 200_001)) == [f"variable names {where}"]
+
+
 def test_ids_are_counted_anew() -> None:
     assert canonical("Project [a#71, b#9L AS c#70]") == canonical("Project [a#3, b#12L AS c#8]")
     assert canonical("Project [a#71, b#9L]") != canonical("Project [a#71, b#71L]")

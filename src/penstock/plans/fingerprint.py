@@ -122,9 +122,9 @@ def _code(spec: ViewSpec, frame: DataFrame, plan: Node) -> dict[str, str]:
     roots: list[Any] = []
     expressions = [each for node in plan.everywhere() for whole in node.expressions() for each in whole.walk()]
     if any(each.kind in _UDFS for each in expressions):
-        for command in plan_analysis.python_functions(frame):
+        for pickled in plan_analysis.python_functions(frame):
             try:
-                roots.append(_function(command))
+                roots.append(_function(*pickled))
             except Exception:  # What a function pickles into may need anything to be loaded again.
                 roots.append(spec.function)  # It made the other one, so it reaches the same.
     if any(node.kind in LEAVES - {"OneRowRelation"} for node in plan.everywhere()):
@@ -140,17 +140,26 @@ def _code(spec: ViewSpec, frame: DataFrame, plan: Node) -> dict[str, str]:
 
 def functions_of(frame: DataFrame) -> Iterator[Any]:
     """The Python functions of a frame's plan, as far as they can be loaded again."""
-    for command in plan_analysis.python_functions(frame):
+    for pickled in plan_analysis.python_functions(frame):
         try:
-            yield _function(command)
+            yield _function(*pickled)
         except Exception:
             continue
 
 
-def _function(command: bytes) -> Any:
-    """For a table function, its class. Fails for one of more than a megabyte, which travels as a broadcast."""
+def _function(command: bytes, broadcasts: Mapping[int, str]) -> Any:
+    """For a table function, its class. What is above a megabyte travels as a broadcast, and so may what it uses."""
+    from pyspark.core.broadcast import Broadcast, _broadcastRegistry
     from pyspark.serializers import CloudPickleSerializer
 
     pickles: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
-    found = pickles.loads(command)
+    there = dict(_broadcastRegistry)
+    _broadcastRegistry.update({number: Broadcast(path=path) for number, path in broadcasts.items()})
+    try:
+        found = pickles.loads(command)
+        if isinstance(found, Broadcast):
+            found = pickles.loads(found.value)
+    finally:
+        _broadcastRegistry.clear()
+        _broadcastRegistry.update(there)
     return found[0] if isinstance(found, tuple) else found

@@ -51,13 +51,16 @@ class _OverPy4J:
                         found[_words(key)] = None
         yield from found
 
-    def python_functions(self, frame: DataFrame) -> Iterator[bytes]:
+    def python_functions(self, frame: DataFrame) -> Iterator[tuple[bytes, Mapping[int, str]]]:
         bytes_tag = catalyst(frame.sparkSession).jvm.scala.reflect.ClassTag.Byte()
         waiting = [analyzed(frame)]
         while waiting:
             found = waiting.pop()
             if simple_name(found) in _UDFS:
-                yield bytes(found.func().command().toArray(bytes_tag))
+                function = found.func()
+                sent = function.broadcastVars()
+                files = {each.id(): each.value().path() for each in map(sent.get, range(sent.size()))}
+                yield bytes(function.command().toArray(bytes_tag)), files
             parts = [found.children()]
             if hasattr(found, "expressions") and "plans" in found.getClass().getName():
                 parts.insert(0, found.expressions())

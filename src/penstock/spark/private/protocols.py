@@ -33,8 +33,8 @@ class PlanAnalysis(Protocol):
         """The grouping keys, as SQL, of which different values can be equal. Each once."""
         ...
 
-    def python_functions(self, frame: DataFrame) -> Iterator[bytes]:
-        """The pickled Python functions, in the order of the plan."""
+    def python_functions(self, frame: DataFrame) -> Iterator[tuple[bytes, Mapping[int, str]]]:
+        """The pickled Python functions, in the order of the plan; and the files of what they broadcast, by its id."""
         ...
 
     def marks(self, frame: DataFrame) -> list[str | None]:
