@@ -108,6 +108,18 @@ def test_every_mode_sets_the_same_records_aside(tmp_path: Path, spark: SparkSess
         assert other == found
 
 
+def test_a_warning_names_the_view_and_its_dead_letters_once(
+    tmp_path: Path, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab = Lab(tmp_path, orders("totals", "counted"), spark)
+    lab.append("orders", events(8))
+    with lab.engine() as (engine, _):
+        run_stream(engine, once=True, max_rows=4)
+    [warning] = [each for each in caplog.messages if "dead" in each]
+    assert warning.startswith("view 'totals': 1 of this step could not be computed or stored")
+    assert "penstock consume shop.totals.dead" in warning
+
+
 def orders(*names: str) -> Pipeline:
     """Only these views of the shop."""
     app = shop()

@@ -6,7 +6,9 @@ each other.
 
 from __future__ import annotations
 
+import logging
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
     from penstock.upkeep.compiled import CompiledView
     from penstock.views.owner import Owner
     from penstock.views.store import Store, StoredTable, Transaction, Upserts
+
+logger = logging.getLogger("penstock.modes")
 
 Cut = Mapping[str, Mapping[int, int]]
 """By topic, one offset per partition."""
@@ -129,6 +133,8 @@ class RunningSet:
         self.last: StepReport | None = None
         """What its last step did."""
         self.topics: dict[str, Topic] = {name: log.topic(name) for view in views for name in view.topics}
+        self._has_warned_of: set[str] = set()
+        """Views that a warning was logged of: some record or row of them is a dead letter."""
 
     @property
     def name(self) -> str:
@@ -279,6 +285,17 @@ class RunningSet:
             is_new = [one.offset >= passed.get(one.topic, {}).get(one.partition, 0) for one in each.records]
             enqueue(tx.connection, pipeline, dead_topic(pipeline, each.view), each.letters.filter(pa.array(is_new)))
 
+    def warn_of_dead_letters(self, counts: Mapping[str, int]) -> None:
+        """Logs once for each view that records or rows of it became dead letters."""
+        for view, count in counts.items():
+            if count and view not in self._has_warned_of:
+                self._has_warned_of.add(view)
+                topic = dead_topic(self.generation.pipeline, view)
+                logger.warning(
+                    f"view {view!r}: {count:,} of this step could not be computed or stored, and went to the topic "
+                    f"{topic}\n  the run goes on; to see them: penstock consume {topic}"
+                )
+
     def corrected_before(self, counters: Mapping[str, Counters]) -> None:
         """Counts as corrected what another generation has counted that this one replaces."""
         counted = {
@@ -413,10 +430,20 @@ def step_together(
     for (each, _), step, done in zip(sets, steps, written, strict=True):
         each.moved(done)
         rows = sum(part.rows for part in step.slices.values())
-        unfit_rows = sum(len(step.unfit[view.name]) for view in each.views if view.name in step.unfit)
-        unfit_rows += sum(len(one.records) for one in aside for view in each.views if view.name == one.view)
+        left_out = Counter({view: len(keys) for view, keys in step.unfit.items()})
+        left_out.update({one.view: len(one.records) for one in aside})
+        mine = {view.name: left_out[view.name] for view in each.views}
+        each.warn_of_dead_letters(mine)
         each.last = StepReport(
-            each.name, rows, seconds, done.late, done.corrected, done.changed, unfit_rows, each.fence, step.small
+            each.name,
+            rows,
+            seconds,
+            done.late,
+            done.corrected,
+            done.changed,
+            sum(mine.values()),
+            each.fence,
+            step.small,
         )
         reports.append(each.last)
     return reports
