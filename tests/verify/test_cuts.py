@@ -47,6 +47,15 @@ def test_every_plan_of_steps_takes_each_record_once(log: FolderLog) -> None:
         assert sum(sizes(found, found.by_chance(Random(seed), 6))) == 40
 
 
+def test_chosen_records_are_alone_and_in_order_of_arrival(log: FolderLog) -> None:
+    found = recorded(log)
+    arriving = list(found.arriving(40))
+    assert [each.place for each in arriving] == list(range(40))
+    cuts = found.alone([arriving[0], arriving[7], arriving[8], arriving[39]])
+    assert sizes(found, cuts) == [1, 6, 1, 1, 30, 1]
+    assert found.alone([]) == []
+
+
 def test_the_same_seed_gives_the_same_cuts(log: FolderLog) -> None:
     found = recorded(log)
     assert found.by_chance(Random(7), 5) == found.by_chance(Random(7), 5)

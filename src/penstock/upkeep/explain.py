@@ -120,6 +120,26 @@ class Explainer:
             )
         return found
 
+    def groups(self, each: TopicInput) -> DataFrame:
+        """Which of the view's groups each record of a topic falls into: `group`, a number, and the record's place.
+
+        A record may fall into several. Where groups cannot be told, all records are of one.
+        """
+        carried = {column: surgery.carried_name(column) for column in PLACE[:2]}
+        key = self.view.spec.key or ()
+        for found, _ in self._ways(each.name, PLACE[:2]):
+            if key and all(name in found.columns for name in key):
+                hashed = sf.xxhash64(*(column(name) for name in key))
+                return found.select(hashed.alias("group"), *carried.values())
+        frame, redo = self._frames()[each.name], self.view.keeping.redo
+        group = sf.lit(0)
+        if redo is not None and redo.groups.get(each.name):
+            group = sf.xxhash64(*map(sf.expr, redo.groups[each.name]))
+        elif redo is not None and redo.window_us is not None and each.name in redo.times:
+            _, slide, offset = redo.window_us
+            group = sf.floor((sf.unix_micros(column(redo.times[each.name])) - offset) / slide)
+        return frame.select(group.alias("group"), *(sf.col(name).alias(hidden) for name, hidden in carried.items()))
+
     # --- row-wise views ---
 
     def _stored_place(self, key: bytes) -> RecordPlace:

@@ -5,7 +5,7 @@ A plan of steps is a list of cuts, each further than the one before; the last on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
@@ -18,6 +18,17 @@ from penstock.log.topic import Topic
 
 Cut = dict[str, Offsets]
 """By topic, one offset per partition."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One record, by its place in the order of arrival over all topics."""
+
+    place: int
+    topic: str
+    partition: int
+    offset: int
+    is_late: bool
 
 
 @dataclass(frozen=True)
@@ -85,16 +96,38 @@ class Recorded:
 
     def one_by_one(self, count: int) -> Iterator[Cut]:
         """A step for each of the first `count` records, in order of arrival over all topics."""
-        names = list(self.topics)
-        found = [self._first(number, name, count) for number, name in enumerate(names)]
-        arrived, topic, partition, offset = np.concatenate(found, axis=1)
         at = {name: dict(offsets) for name, offsets in self.start.items()}
-        for place in np.lexsort((offset, partition, topic, arrived))[:count]:
-            at[names[topic[place]]][int(partition[place])] = int(offset[place]) + 1
+        for each in self.arriving(count):
+            at[each.topic][each.partition] = each.offset + 1
             yield {name: dict(offsets) for name, offsets in at.items()}
 
+    def alone(self, chosen: Collection[Arrival]) -> list[Cut]:
+        """A step for each of these records, given in order of arrival, and one for all that lies between two of them.
+
+        What comes after the last one is left out.
+        """
+        if not chosen:
+            return []
+        wanted, cuts = {*chosen}, [self.start]
+        at = {name: dict(offsets) for name, offsets in self.start.items()}
+        for each in self.arriving(1 + max(each.place for each in chosen)):
+            if each in wanted and at != cuts[-1]:
+                cuts.append({name: dict(offsets) for name, offsets in at.items()})
+            at[each.topic][each.partition] = each.offset + 1
+            if each in wanted:
+                cuts.append({name: dict(offsets) for name, offsets in at.items()})
+        return cuts[1:]
+
+    def arriving(self, count: int) -> Iterator[Arrival]:
+        """The first `count` records, in order of arrival over all topics."""
+        names = list(self.topics)
+        found = [self._first(number, name, count) for number, name in enumerate(names)]
+        arrived, topic, partition, offset, late = np.concatenate(found, axis=1)
+        for place, each in enumerate(np.lexsort((offset, partition, topic, arrived))[:count]):
+            yield Arrival(place, names[topic[each]], int(partition[each]), int(offset[each]), bool(late[each]))
+
     def _first(self, number: int, name: str, count: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-        """The first records of one topic as four rows: arrival, topic, partition, offset."""
+        """The first records of one topic as five rows: arrival, topic, partition, offset, is late."""
         topic = self.topics[name]
         stop = topic.cut(self.start[name], max_rows=count, until=self.end[name])
         table = topic.slice(self.start[name], stop, columns=[])
@@ -104,5 +137,6 @@ class Recorded:
                 np.full(table.num_rows, number, np.int64),
                 table.column("_partition").to_numpy().astype(np.int64),
                 table.column("_offset").to_numpy(),
+                table.column("_late").to_numpy().astype(np.int64),
             ]
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -92,23 +93,30 @@ class Runner:
             run.seconds[view.name] = time.monotonic() - began
         return run
 
-    def stream(self, name: str, cuts: Sequence[Cut], *, hurry: Hurry | None = None) -> Run:
-        """A stream whose steps end at these cuts; of the first ones, as many as `hurry` leaves time for."""
+    def stream(self, name: str, cuts: Sequence[Cut] | Callable[[Sequence[CompiledView]], Sequence[Cut]]) -> Run:
+        """A stream whose steps end at these cuts, which may be others for each set of views."""
         run = Run(name, "stream")
-        taken: dict[int, int] = {}
+        taken: list[int] = []
+        few: list[str] = []
 
         def steps(engine: Engine, views: Sequence[CompiledView]) -> RunningSet:
+            chosen = cuts(views) if callable(cuts) else cuts
             running = engine.open(views)
-            chosen = cuts if hurry is None else hurry.chosen(cuts, len(engine.sets))
-            number = engine.sets.index(tuple(views))
-            taken[number] = take_steps(running, chosen)
+            taken.append(take_steps(running, chosen))
+            if self._moves(running.topics, chosen) == 1 < sum(self.recorded.records[each] for each in running.topics):
+                few.extend(view.name for view in views)
             return running
 
         self._run(run, steps)
-        run.note = _steps(taken.values())
-        if hurry is not None:
-            run.note += f"; the first {hurry.reached:,} records one by one, the rest in larger steps"
+        run.note = _steps(taken)
+        if few and (callable(cuts) or len(cuts) > 1):
+            run.note += f"; all records in one step, so nothing met what was there before: {', '.join(few)}"
         return run
+
+    def _moves(self, topics: Collection[str], cuts: Sequence[Cut]) -> int:
+        """How many of the steps bring new records of these topics."""
+        places = [[cut[name] for name in topics] for cut in [self.recorded.start, *cuts]]
+        return sum(before != after for before, after in pairwise(places))
 
     def scheduled(self, name: str, cuts: Sequence[Cut]) -> Run:
         """A stream whose steps are all computed by Spark's scheduler, as with `spark.small_plans = "off"`."""
@@ -212,27 +220,7 @@ def error_text(error: Exception) -> str:
     return "\n".join(f"{type(error).__name__}: {error}".splitlines()[:ERROR_LINES])
 
 
-@dataclass
-class Hurry:
-    """A limit of time for the first `count` of many small steps: those for which none is left are joined to one."""
-
-    count: int
-    seconds: float
-    reached: int = 0
-    """How many of them were taken, by the set of views that came least far."""
-
-    def chosen(self, cuts: Sequence[Cut], sets: int) -> Iterator[Cut]:
-        """The cuts, less those that there is no time for. The time is shared by that many sets of views."""
-        began, reached = time.monotonic(), 0
-        for number, cut in enumerate(cuts):
-            if number < self.count - 1 and time.monotonic() - began > self.seconds / sets:
-                continue
-            reached += number < self.count
-            yield cut
-        self.reached = min(reached, self.reached or reached)
-
-
-def take_steps(running: RunningSet, cuts: Sequence[Cut] | Iterator[Cut]) -> int:
+def take_steps(running: RunningSet, cuts: Sequence[Cut]) -> int:
     """Takes a set of views from cut to cut; those that bring it nothing new are left out. Returns how many were not."""
     taken = 0
     for cut in cuts:

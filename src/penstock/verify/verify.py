@@ -13,6 +13,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -26,13 +27,14 @@ from penstock.upkeep.changes import KEY
 from penstock.upkeep.compare import Comparison, Example, compare
 from penstock.upkeep.compiled import CompiledView, as_views, try_compile
 from penstock.upkeep.explain import Explanation
-from penstock.verify.causes import Seen, adds_floats, cause_of, has_floats
+from penstock.verify.causes import Cause, Seen, adds_floats, cause_of, has_floats
 from penstock.verify.cuts import Recorded
 from penstock.verify.elsewhere import elsewhere
 from penstock.verify.killed import killed
 from penstock.verify.records import Tracer, met
 from penstock.verify.report import Difference, Failure, Kind, Line, Report
-from penstock.verify.runs import Hurry, Run, Runner, error_text, only
+from penstock.verify.runs import Mode, Run, Runner, error_text, only
+from penstock.verify.singles import one_by_one
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,10 +52,8 @@ BATCH, AGAIN, PLAIN, ONE_STEP, TEN_STEPS, SINGLE = (
 KAPPA = "kappa, replayed and switched"
 SCHEDULED, ELSEWHERE = "stream, without small plans", "stream, other environment"
 STOPPED, KILLED = "stream, stopped and continued", "stream, killed and restarted"
-SINGLES = 100
-"""So many records are taken one by one at most."""
-SINGLES_SECONDS = 60.0
-"""For so long; the rest of them is then taken at once."""
+SINGLES = 30
+"""So many records each set of views takes one by one at most."""
 CHANCE_STEPS = (3, 8)
 """How many steps a run with random cuts has: between these."""
 ROUND_SHARE = 0.4
@@ -106,10 +106,11 @@ def verify(
         with nullcontext(scratch) if scratch else tempfile.TemporaryDirectory(prefix=SCRATCH) as folder:
             names = [view.name for view in compiled]
             runner = Runner(only(pipeline, names), log, spark, recorded, Path(folder), compiled)
-            for run in _runs(
+            for name, mode, work in _runs(
                 runner, application,
                 seed=seed, cuts=cuts, singles=singles, faults=faults, other_environment=other_environment,
             ):  # fmt: skip
+                run = _done(name, mode, work, names)
                 runs.append(run)
                 lines += _lines(compiled, run, runs[0], tolerant)
                 if run is not runs[0]:
@@ -117,8 +118,7 @@ def verify(
                 if on_run is not None:
                     on_run(run)
             if not all(line.agrees for line in lines):
-                with runner.results(BATCH) as engine, Tracer.over(engine) as tracer:
-                    failures += _failures(compiled, lines, runs, tracer)
+                failures += _explained_failures(runner, lines, runs)
     return Report(
         pipeline.name,
         seed,
@@ -140,37 +140,61 @@ def _runs(
     singles: int,
     faults: bool,
     other_environment: bool,
-) -> Iterator[Run]:
+) -> Iterator[tuple[str, Mode, Callable[[], Run]]]:
+    """The name of each run, its mode, and what does it."""
     recorded = runner.recorded
-    batch = runner.batch(BATCH)
-    yield batch
-    yield runner.batch(AGAIN, is_new=True)
-    yield runner.plain(PLAIN, batch)
-    yield runner.stream(ONE_STEP, [recorded.end])
-    yield runner.stream(TEN_STEPS, recorded.evenly(10))
+    batch = Run(BATCH, "batch")
+
+    def first() -> Run:
+        done = runner.batch(BATCH)
+        batch.rows = done.rows
+        return done
+
+    yield BATCH, "batch", first
+    yield AGAIN, "batch", lambda: runner.batch(AGAIN, is_new=True)
+    yield PLAIN, "plain", lambda: runner.plain(PLAIN, batch)
+    yield ONE_STEP, "stream", lambda: runner.stream(ONE_STEP, [recorded.end])
+    yield TEN_STEPS, "stream", lambda: runner.stream(TEN_STEPS, recorded.evenly(10))
     for number in range(cuts):
         random = Random(f"{seed} cut {number}")
-        yield runner.stream(
-            f"stream, random cuts {number + 1}", recorded.by_chance(random, random.randint(*CHANCE_STEPS))
-        )
-    first = list(recorded.one_by_one(singles))
-    if first:
-        rest = Recorded(recorded.topics, first[-1], recorded.end)
-        plan = [*first, *(rest.evenly(5) if rest.total else [])]
-        yield runner.stream(SINGLE, plan, hurry=Hurry(len(first), SINGLES_SECONDS))
+        name, places = f"stream, random cuts {number + 1}", recorded.by_chance(random, random.randint(*CHANCE_STEPS))
+        yield name, "stream", partial(runner.stream, name, places)
+    if singles:
+        yield SINGLE, "stream", lambda: one_by_one(runner, SINGLE, BATCH, singles)
     for number in range(max(1, cuts - 1)):
         random = Random(f"{seed} lambda {number}")
-        places = recorded.by_chance(random, random.randint(*CHANCE_STEPS))
+        name, places = f"lambda, random cuts {number + 1}", recorded.by_chance(random, random.randint(*CHANCE_STEPS))
         rounds = {place for place in range(1, len(places)) if random.random() < ROUND_SHARE}
-        yield runner.paired(f"lambda, random cuts {number + 1}", places, rounds)
+        yield name, "lambda", partial(runner.paired, name, places, rounds)
     steps = recorded.evenly(6)
-    yield runner.replayed(KAPPA, steps, Random(f"{seed} replay").randint(1, len(steps)))
-    yield runner.stopped(STOPPED, steps, Random(f"{seed} stop").randint(1, max(1, len(steps) - 1)))
-    yield runner.scheduled(SCHEDULED, recorded.evenly(3))
+    replayed_at = Random(f"{seed} replay").randint(1, len(steps))
+    stopped_at = Random(f"{seed} stop").randint(1, max(1, len(steps) - 1))
+    yield KAPPA, "kappa", lambda: runner.replayed(KAPPA, steps, replayed_at)
+    yield STOPPED, "stream", lambda: runner.stopped(STOPPED, steps, stopped_at)
+    yield SCHEDULED, "stream", lambda: runner.scheduled(SCHEDULED, recorded.evenly(3))
     if other_environment:
-        yield elsewhere(runner, ELSEWHERE, recorded.evenly(3), application)
+        yield ELSEWHERE, "stream", lambda: elsewhere(runner, ELSEWHERE, recorded.evenly(3), application)
     if faults:
-        yield killed(runner, KILLED, recorded.evenly(10), Random(f"{seed} kill"))
+        yield KILLED, "stream", lambda: killed(runner, KILLED, recorded.evenly(10), Random(f"{seed} kill"))
+
+
+def _done(name: str, mode: Mode, work: Callable[[], Run], views: Sequence[str]) -> Run:
+    """A run; what keeps it from running at all is an error of every view, and the other runs go on."""
+    try:
+        return work()
+    except Exception as error:
+        _log.debug("the run %s failed", name, exc_info=error)
+        return Run(name, mode, errors=dict.fromkeys(views, error))
+
+
+def _explained_failures(runner: Runner, lines: Sequence[Line], runs: Sequence[Run]) -> list[Failure]:
+    """What is wrong with each view that does not agree, traced to the log as far as the batch left anything."""
+    try:
+        with runner.results(BATCH) as engine, Tracer.over(engine) as tracer:
+            return list(_failures(runner.compiled, lines, runs, tracer))
+    except Exception as error:
+        _log.debug("rows cannot be traced to the log", exc_info=error)
+        return list(_failures(runner.compiled, lines, runs, None))
 
 
 def _notes(recorded: Recorded, runs: Sequence[Run]) -> tuple[str, ...]:
@@ -203,7 +227,10 @@ def _lines(compiled: Sequence[CompiledView], run: Run, reference: Run, tolerant:
             sides = reference.rows[view.name], run.rows[view.name]
             if run.mode == "plain":  # It knows nothing of stored keys.
                 sides = sides[0].drop_columns([KEY]), sides[1]
-            comparison = compare(*sides, view.spec.key, is_tolerant=view.name in tolerant)
+            try:
+                comparison = compare(*sides, view.spec.key, is_tolerant=view.name in tolerant)
+            except Exception as found:
+                error = run.errors[view.name] = found
         elif error is None:
             continue  # The batch failed: there is nothing to compare with.
         told = "" if error is None else error_text(error)
@@ -212,7 +239,7 @@ def _lines(compiled: Sequence[CompiledView], run: Run, reference: Run, tolerant:
 
 
 def _failures(
-    compiled: Sequence[CompiledView], lines: Sequence[Line], runs: Sequence[Run], tracer: Tracer
+    compiled: Sequence[CompiledView], lines: Sequence[Line], runs: Sequence[Run], tracer: Tracer | None
 ) -> Iterator[Failure]:
     """What is wrong with each view that does not agree; those that others are made of come first."""
     differing: set[str] = set()
@@ -229,7 +256,7 @@ def _failure(
     lines: Sequence[Line],
     errors: Mapping[str, Exception],
     upstream: Sequence[str],
-    tracer: Tracer,
+    tracer: Tracer | None,
 ) -> Failure:
     agrees = {line.run: line.agrees for line in lines}
     bad = [line for line in lines if not line.agrees]
@@ -252,16 +279,22 @@ def _failure(
     )
 
     def groups() -> str:
+        if tracer is None:
+            return ""
         named = (met(view, each.example, each.explained, tracer.engine.spark) for each in differences)
         return next(filter(None, named), "")
 
-    cause = cause_of(view, seen, groups)
+    try:
+        cause = cause_of(view, seen, groups)
+    except Exception as error:
+        _log.debug("the cause of what differs in %s could not be guessed", view.name, exc_info=error)
+        cause = Cause("its rows differ, and the cause could not be guessed", "", view.spec.place)
     told = [cause.text, *dict.fromkeys(map(error_text, errors.values()))]
     kind: Kind = "difference" if differences else "error"
     return Failure(kind, view.name, view.spec.place, "\n".join(told), cause.hint, cause.place, said, tuple(differences))
 
 
-def _differences(view: CompiledView, bad: Sequence[Line], tracer: Tracer) -> list[Difference]:
+def _differences(view: CompiledView, bad: Sequence[Line], tracer: Tracer | None) -> list[Difference]:
     """Some rows of the first run that has any which differ."""
     for line in bad:
         if line.comparison is not None and line.comparison.examples:
@@ -270,10 +303,10 @@ def _differences(view: CompiledView, bad: Sequence[Line], tracer: Tracer) -> lis
     return []
 
 
-def _explained(view: CompiledView, example: Example, tracer: Tracer) -> Explanation | None:
+def _explained(view: CompiledView, example: Example, tracer: Tracer | None) -> Explanation | None:
     """What a row is made of. A view that could not be computed right may not be explained either."""
     try:
-        return tracer.explain(view, example)
+        return None if tracer is None else tracer.explain(view, example)
     except Exception as error:
         _log.debug("a row of %s could not be explained: %s", view.name, error)
         return None
