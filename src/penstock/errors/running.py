@@ -83,4 +83,4 @@ class VerifyProcessFailed(VerifyError):
 
 
 class FailedElsewhere(VerifyError):
-    """What stopped a view in a process that verify started, in that process's words."""
+    """What stopped a view in a process that verify started, as it said itself."""

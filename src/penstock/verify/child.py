@@ -12,6 +12,8 @@ import pickle
 import signal
 import sys
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.log.log import Log
     from penstock.pipeline.pipeline import Pipeline
+    from penstock.upkeep.compiled import CompiledView
     from penstock.verify.cuts import Cut
 
 
@@ -84,11 +87,34 @@ def _step(job: dict[str, Any], pipeline: Pipeline, log: Log, spark: SparkSession
         open_store(f"sqlite:{job['database']}") as store,
         open_engine(pipeline, log=log, store=store, spark=spark, is_silent=True) as engine,
     ):
-        running = [engine.open(views) for views in engine.sets]
+        running = []
+        for views in engine.sets:
+            with _told(job, views):
+                running.append(engine.open(views))
         _tell("ready")
         for number, cut in enumerate(cuts, start=1):
-            if sum(take_steps(each, [cut]) for each in running):
+            taken = 0
+            for each in [*running]:
+                with _told(job, each.views) as told:
+                    taken += take_steps(each, [cut])
+                if told:
+                    running.remove(each)
+            if taken:
                 _tell(f"step {number}")
+
+
+@contextmanager
+def _told(job: dict[str, Any], views: Sequence[CompiledView]) -> Iterator[list[str]]:
+    """What stops a set of views is written down, so that the others go on. The list is not empty then."""
+    from penstock.verify.runs import error_text
+
+    found: list[str] = []
+    try:
+        yield found
+    except Exception as error:
+        found.append(error_text(error))
+        with Path(job["errors"]).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps([view.name, found[0]]) + "\n" for view in views)
 
 
 def _end_with_parent() -> None:

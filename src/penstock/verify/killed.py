@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from penstock.errors import VerifyProcessFailed
+from penstock.errors import FailedElsewhere, VerifyProcessFailed
 from penstock.verify.cuts import Cut
 from penstock.verify.processes import started, write_job
 from penstock.verify.runs import Run, Runner
@@ -29,7 +29,7 @@ def killed(runner: Runner, name: str, cuts: Sequence[Cut], random: Random) -> Ru
     """Runs the pipeline in child processes over one database, kills them, and reads what the last one left."""
     began = time.monotonic()
     job = write_job(runner, runner.folder / "killed", cuts, None)
-    database = Path(json.loads(job.read_text(encoding="utf-8"))["database"])
+    written = json.loads(job.read_text(encoding="utf-8"))
     moments = []
     for _ in range(KILLS):
         signs, seconds = random.randrange(STEPS_BEFORE_KILL), random.uniform(0, MOMENT_SECONDS)
@@ -39,10 +39,23 @@ def killed(runner: Runner, name: str, cuts: Sequence[Cut], random: Random) -> Ru
             break
     if "done" not in moments:
         _run_child(job, None, 0.0)
-    run = runner.finished(Run(name, "stream"), database)
+    run = runner.finished(Run(name, "stream"), Path(written["database"]))
+    for view, text in _errors(Path(written["errors"])).items():
+        run.errors[view] = FailedElsewhere(text)
+        run.rows.pop(view, None)
     run.seconds = {view: time.monotonic() - began for view in run.seconds}
     run.note = "killed " + ", ".join(f"after {each!r}" if each != "done" else "too late" for each in moments)
     return run
+
+
+def _errors(path: Path) -> dict[str, str]:
+    """What stopped views, as the children have written it down. The last line may be cut off: its child was killed."""
+    found = {}
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []:
+        if line.endswith("]\n"):
+            view, text = json.loads(line)
+            found[view] = text
+    return found
 
 
 def _run_child(job: Path, signs: int | None, seconds: float) -> str:

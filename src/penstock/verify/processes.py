@@ -52,6 +52,7 @@ def write_job(runner: Runner, folder: Path, cuts: Sequence[Cut], application: st
         "log": runner.log.url,
         "log_conf": runner.log.conf,
         "database": str(folder / "views.db"),
+        "errors": str(folder / "errors.jsonl"),
         "cuts": [{name: {str(n): offset for n, offset in each.items()} for name, each in cut.items()} for cut in cuts],
         # On a cluster it would wait for cores that its parent holds.
         "master": master if master is not None and is_local(master) else "local[2]",
