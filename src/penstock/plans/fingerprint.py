@@ -21,6 +21,7 @@ from penstock.plans.tree import Node
 from penstock.plans.versions import version_of
 from penstock.plans.whitelist import LEAVES
 from penstock.spark.private.analysis import plan_analysis
+from penstock.spark.private.pickles import unpickled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,7 +125,7 @@ def _code(spec: ViewSpec, frame: DataFrame, plan: Node) -> dict[str, str]:
     if any(each.kind in _UDFS for each in expressions):
         for pickled in plan_analysis.python_functions(frame):
             try:
-                roots.append(_function(*pickled))
+                roots.append(unpickled(*pickled))
             except Exception:  # What a function pickles into may need anything to be loaded again.
                 roots.append(spec.function)  # It made the other one, so it reaches the same.
     if any(node.kind in LEAVES - {"OneRowRelation"} for node in plan.everywhere()):
@@ -142,24 +143,6 @@ def functions_of(frame: DataFrame) -> Iterator[Any]:
     """The Python functions of a frame's plan, as far as they can be loaded again."""
     for pickled in plan_analysis.python_functions(frame):
         try:
-            yield _function(*pickled)
+            yield unpickled(*pickled)
         except Exception:
             continue
-
-
-def _function(command: bytes, broadcasts: Mapping[int, str]) -> Any:
-    """For a table function, its class. What is above a megabyte travels as a broadcast, and so may what it uses."""
-    from pyspark.core.broadcast import Broadcast, _broadcastRegistry
-    from pyspark.serializers import CloudPickleSerializer
-
-    pickles: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
-    there = dict(_broadcastRegistry)
-    _broadcastRegistry.update({number: Broadcast(path=path) for number, path in broadcasts.items()})
-    try:
-        found = pickles.loads(command)
-        if isinstance(found, Broadcast):
-            found = pickles.loads(found.value)
-    finally:
-        _broadcastRegistry.clear()
-        _broadcastRegistry.update(there)
-    return found[0] if isinstance(found, tuple) else found
