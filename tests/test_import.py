@@ -17,6 +17,8 @@ STARTS = {
     "import": "import penstock",
     "help": "import sys; sys.argv = ['penstock', '--help']; from penstock.cli import main; main()",
 }
+CLIENTS = ["import penstock.log.folder_log", "import penstock.kafka.log"]
+"""Programs that only produce and consume need no Spark."""
 SECONDS_MAX = 0.5
 
 
@@ -25,9 +27,10 @@ def start(request: pytest.FixtureRequest) -> str:
     return STARTS[request.param]
 
 
-def test_start_imports_nothing_heavy(start: str) -> None:
+@pytest.mark.parametrize("code", [*STARTS.values(), *CLIENTS])
+def test_start_imports_nothing_heavy(code: str) -> None:
     answer = subprocess.run(
-        [sys.executable, "-X", "importtime", "-c", start], capture_output=True, text=True, check=True
+        [sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, check=True
     )
     # A line reads "import time: self | cumulative | name", the name indented by depth.
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in answer.stderr.splitlines()}

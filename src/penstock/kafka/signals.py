@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from penstock.errors import KafkaRefused, PenstockError, TopicDeleted
 from penstock.kafka.brokers import Brokers
 from penstock.kafka.journal import offset_of
-from penstock.spark.private.task import IN_MEMORY
+from penstock.memory_folder import memory_folder
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -75,8 +75,7 @@ class Signals:
 
     def _begin(self) -> Path:
         if self._folder is None:
-            place = IN_MEMORY if IN_MEMORY.is_dir() else None
-            self._folder = Path(tempfile.mkdtemp(prefix="penstock-signals-", dir=place))
+            self._folder = Path(tempfile.mkdtemp(prefix="penstock-signals-", dir=memory_folder()))
             self._thread = threading.Thread(target=self._run, name="penstock-signals", daemon=True)
             self._thread.start()
         return self._folder

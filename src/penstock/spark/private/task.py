@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.memory_folder import memory_folder
 from penstock.spark.private.jvm import Java, companion
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 256 << 20
 PAGE_BYTES = 1 << 20
 """Spark's own pages grow with the heap, and every one is filled with zeros first."""
-IN_MEMORY = Path("/dev/shm")
-"""Where Linux keeps files that never reach a disk."""
 
 _attempts = itertools.count(1)
 
@@ -53,9 +52,7 @@ class Tasks:
         self._properties.setProperty("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         # py4j would bring an answer of more than 8 KB over in pieces, and wait 40 ms for the last of them.
         self._of_thread = threading.local()
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="penstock-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None, ignore_cleanup_errors=True
-        )
+        self._folder = tempfile.TemporaryDirectory(prefix="penstock-", dir=memory_folder(), ignore_cleanup_errors=True)
 
     def begin(self) -> Task:
         """A task of this thread, which has no other."""
