@@ -6,11 +6,13 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
+import httpx
 import pytest
 
-from penstock.demo import demo
 from penstock.demo.ending import Ending
+from penstock.demo.site import Site
 from penstock.errors import DemoFailed
 
 
@@ -36,10 +38,11 @@ def test_the_first_signal_asks_and_the_second_ends(ending: Ending, number: signa
         os.kill(os.getpid(), number)
 
 
-def test_a_port_that_is_taken_is_not_asked_for() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert demo._free_port(taken.getsockname()[1]) == 0
-    assert demo._free_port(0) == 0
+def test_the_service_takes_another_port_if_its_own_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, Site(tmp_path, "smtp://localhost") as site:
+        address = site.serve(taken.getsockname()[1])
+        assert httpx.get(f"{address}/health").status_code == 200
+        assert httpx.URL(address).port != taken.getsockname()[1]
 
 
 def test_a_part_that_ends_by_itself_is_named_with_what_it_said() -> None:

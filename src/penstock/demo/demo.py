@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -52,7 +51,7 @@ def run(folder: Path, console: Console, *, seconds: float, opens: bool = True) -
         show.tell("the last hour of a web site comes in; Spark is starting")
         stream = site.stream(show.says)
         site.load_history()
-        url = site.serve(_free_port(PORT))
+        url = site.serve(PORT)
         ending.check()
         show.tell(f"the dashboard: {url}/dashboard", "bold cyan")
         if opens and _has_screen():
@@ -93,17 +92,6 @@ def _catch_up(show: Show, site: Site, stream: subprocess.Popen[str]) -> None:
     while site.lag() and time.monotonic() < deadline and stream.poll() is None:
         time.sleep(0.25)
     show.events = site.sent
-
-
-def _free_port(wanted: int) -> int:
-    """That port, if nobody has it; else 0, which is any."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError:
-            return 0
-    return wanted
 
 
 def _has_screen() -> bool:

@@ -99,14 +99,15 @@ class Site:
         threading.Thread(target=_read_lines, args=(process, on_line), daemon=True).start()
         return process
 
-    def serve(self, port: int) -> str:
-        """Starts the service, with the dashboard. Returns its address."""
-        process = self._start("serve", self.app, "--port", str(port))
-        assert process.stdout is not None
-        for line in process.stdout:
-            if found := re.search(r"http://\S+?(?=[\s,/]|$)", line):
-                threading.Thread(target=process.stdout.read, daemon=True).start()
-                return found[0]
+    def serve(self, wanted: int) -> str:
+        """Starts the service, with the dashboard: at that port, or at any other if it cannot. Returns its address."""
+        for port in dict.fromkeys((wanted, 0)):
+            process = self._start("serve", self.app, "--port", str(port))
+            assert process.stdout is not None
+            for line in process.stdout:
+                if found := re.search(r"http://\S+?(?=[\s,/]|$)", line):
+                    threading.Thread(target=process.stdout.read, daemon=True).start()
+                    return found[0]
         raise DemoFailed("the service", process.wait(), self.said("serve"))
 
     def verify(self) -> int:
