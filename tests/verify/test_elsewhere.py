@@ -16,6 +16,7 @@ from penstock.log.folder_log import FolderLog
 from penstock.modes.topics import make_topics
 from penstock.pipeline.loading import load_pipeline
 from penstock.verify.elsewhere import other_environment
+from penstock.verify.processes import child_settings
 from penstock.verify.report import Report
 from penstock.verify.verify import ELSEWHERE, verify
 from tests.cli.commands import run
@@ -144,7 +145,9 @@ def in_memory(caught: Any) -> Pipeline:
 def verified(app: Pipeline, folder: Path, spark: SparkSession) -> Report:
     with FolderLog(folder / "log", background=False) as log:
         make_topics(app, log)
-        return verify(app, log, spark, cuts=0, seed=1, singles=1)
+        scratch = folder / "a scratch folder"
+        scratch.mkdir()
+        return verify(app, log, spark, cuts=0, seed=1, singles=1, scratch=scratch)
 
 
 def test_a_pipeline_of_no_file_is_sent_as_code(folder: Path, spark: SparkSession) -> None:
@@ -174,6 +177,24 @@ def test_a_process_that_dies_is_a_failure_of_each_view(folder: Path) -> None:
     assert "1 of 1 view failed: days" in text
     assert "not on this machine" in text
     assert "TZ=" in text
+
+
+def test_a_child_of_a_cluster_has_the_settings_that_change_answers_only() -> None:
+    kept = {"spark.sql.ansi.enabled": "false", "spark.sql.shuffle.partitions": "7", "spark.jars": "a.jar"}
+    left = {
+        "spark.master": "spark://host:7077",
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": "s",
+        "spark.network.crypto.enabled": "true",
+        "spark.driver.port": "4040",
+        "spark.executorEnv.PYTHONHASHSEED": "0",
+    }
+    found = child_settings({**kept, **left, "spark.driver.extraJavaOptions": "-Xss4m"}, Path("/a folder"))
+    assert found == {
+        **kept,
+        "spark.driver.extraJavaOptions": '-Xss4m "-Djava.io.tmpdir=/a folder"',
+        "spark.local.dir": "/a folder",
+    }
 
 
 @pytest.mark.parametrize(

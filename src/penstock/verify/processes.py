@@ -24,9 +24,9 @@ from penstock.verify.runs import Runner
 _OF_ONE_PROCESS = (
     *("spark.app.", "spark.master", "spark.driver.host", "spark.driver.port", "spark.driver.bindAddress"),
     *("spark.blockManager.port", "spark.executor.id", "spark.executorEnv.PYTHONHASHSEED", "spark.local.dir"),
-    *("spark.submit.", "spark.ui.", "spark.sql.warehouse.dir", "spark.authenticate", "spark.plugins.internal."),
+    *("spark.submit.", "spark.ui.", "spark.sql.warehouse.dir", "spark.authenticate", "spark.network.crypto."),
 )
-"""Spark settings that a child has of its own."""
+"""Spark settings that a child has of its own, or that are for a cluster: it computes on this machine."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 _running: set[subprocess.Popen[str]] = set()
@@ -43,7 +43,8 @@ def write_job(runner: Runner, folder: Path, cuts: Sequence[Cut], application: st
     make_folder(folder)
     if application is None:
         (folder / "pipeline.pickle").write_bytes(cloudpickle.dumps(runner.pipeline))  # type: ignore[no-untyped-call]
-    master = runner.spark.sparkContext.master
+    spark = runner.spark
+    master = spark.sparkContext.master
     job = {
         "application": application,
         "pipeline": str(folder / "pipeline.pickle"),
@@ -56,7 +57,7 @@ def write_job(runner: Runner, folder: Path, cuts: Sequence[Cut], application: st
         "cuts": [{name: {str(n): offset for n, offset in each.items()} for name, each in cut.items()} for cut in cuts],
         # On a cluster it would wait for cores that its parent holds.
         "master": master if master is not None and is_local(master) else "local[2]",
-        "spark": _settings_for(runner, folder),
+        "spark": child_settings({**dict(spark.sparkContext.getConf().getAll()), **dict(spark.conf.getAll)}, folder),
         **more,
     }
     path = folder / "job.json"
@@ -65,11 +66,13 @@ def write_job(runner: Runner, folder: Path, cuts: Sequence[Cut], application: st
     return path
 
 
-def _settings_for(runner: Runner, folder: Path) -> dict[str, str]:
-    """The Spark settings of this session, with scratch files in this folder: a child that is killed leaves them."""
-    known = {**dict(runner.spark.sparkContext.getConf().getAll()), **dict(runner.spark.conf.getAll)}
+def child_settings(known: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The Spark settings of a session, for a child that keeps its scratch files in this folder.
+
+    A child that is killed leaves them behind, and they go with the folder.
+    """
     found = {name: value for name, value in known.items() if not name.startswith(_OF_ONE_PROCESS)}
-    found[_JAVA_OPTIONS] = f"{found.get(_JAVA_OPTIONS, '')} -Djava.io.tmpdir={folder}".strip()
+    found[_JAVA_OPTIONS] = f'{found.get(_JAVA_OPTIONS, "")} "-Djava.io.tmpdir={folder}"'.strip()
     return {**found, "spark.local.dir": str(folder)}
 
 
