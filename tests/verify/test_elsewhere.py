@@ -13,11 +13,16 @@ from pyspark.sql import functions as sf
 
 from penstock import Pipeline
 from penstock.log.folder_log import FolderLog
-from penstock.modes.topics import make_topics
+from penstock.modes.topics import make_topics, recorded_topics
 from penstock.pipeline.loading import load_pipeline
-from penstock.verify.elsewhere import other_environment
+from penstock.upkeep.compare import compare
+from penstock.upkeep.compiled import try_compile
+from penstock.verify.causes import Seen, cause_of
+from penstock.verify.cuts import Recorded
+from penstock.verify.elsewhere import elsewhere, other_environment
 from penstock.verify.processes import child_settings
 from penstock.verify.report import Report
+from penstock.verify.runs import Runner
 from penstock.verify.verify import ELSEWHERE, verify
 from tests.cli.commands import run
 
@@ -108,23 +113,32 @@ def folder(tmp_path: Path) -> Path:
 def test_what_depends_on_the_environment_is_found_with_its_line(folder: Path, spark: SparkSession) -> None:
     file = folder / "elsewhere_app.py"
     file.write_text(APP)
+    pipeline = load_pipeline(str(file))
+    compiled, problems = try_compile(pipeline, spark)
+    assert not problems
     with FolderLog(folder / "log", background=False) as log:
-        report = verify(load_pipeline(str(file)), log, spark, cuts=0, seed=1, singles=1, application=str(file))
-    found = report.document()
-    failures = {each["view"]: each for each in found["failures"]}
-    is_other_locale = "LC_ALL=" in " ".join(found["notes"])
-    expected = {"hours", "shards", "word_lists", "ports", "imported"} | ({"languages"} if is_other_locale else set())
-    assert set(failures) == expected, found["failures"]
+        recorded = Recorded.of(recorded_topics(pipeline, log), None)
+        runner = Runner(pipeline, log, spark, recorded, folder, compiled)
+        batch = runner.batch("batch")
+        found = elsewhere(runner, ELSEWHERE, [recorded.end], str(file))
+    views = {view.name: view for view in compiled}
+    differing = {
+        name
+        for name, view in views.items()
+        if name in found.errors or not compare(batch.rows[name], found.rows[name], view.spec.key).agrees
+    }
+    other_locale = {"languages"} if "LC_ALL=" in found.note else set()
+    assert differing == {"hours", "shards", "word_lists", "ports", "imported"} | other_locale
+    assert "no port here" in str(found.errors["ports"])
     lines = APP.splitlines()
-    for view, failure in failures.items():
-        assert {each["run"] for each in found["runs"] if each["view"] == view and not each["agrees"]} == {ELSEWHERE}
-        assert "the answer depends on the environment of the machine" in failure["cause"]
-        line = failure["cause_place"]["line"]
-        assert lines[line - 1].endswith(f"plant: {view}"), (view, failure["cause"], line)
-    assert "localtime" in failures["hours"]["cause"]
-    assert "hash" in failures["shards"]["cause"]
-    assert "no port here" in failures["ports"]["cause"]
-    assert failures["shards"]["differences"][0]["records_total"] == 1
+    only_there = Seen(
+        repeats=True, one_step=True, only_plain=False, only_after_restart=False, only_elsewhere=True,
+        only_by_scheduler=False, upstream=(),
+    )  # fmt: skip
+    for name in differing:
+        cause = cause_of(views[name], only_there, str)
+        assert "the answer depends on the environment of the machine" in cause.text
+        assert lines[cause.place.line - 1].endswith(f"plant: {name}"), (name, cause)
 
 
 def in_memory(caught: Any) -> Pipeline:
