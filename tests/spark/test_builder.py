@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -19,7 +21,7 @@ import pytest
 
 from penstock.errors import JavaMissing
 from penstock.settings import SparkSettings
-from penstock.spark.builder import configuration, session
+from penstock.spark.builder import LOOPBACK, configuration, session
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
@@ -98,6 +100,17 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm_behind() -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()  # Ends only once the JVM, which shares its output, has ended too.
     assert "KeyboardInterrupt" in said
+
+
+@pytest.mark.spark
+def test_other_processes_cannot_speak_with_the_driver(spark: SparkSession) -> None:
+    """The driver answers a message without a login by the words of its authentication, and does not read it."""
+    message = struct.pack(">bqi", 3, 7, 5) + b"hello"
+    with socket.create_connection((LOOPBACK, int(spark.conf.get("spark.driver.port") or 0))) as connection:
+        connection.sendall(struct.pack(">q", 8 + len(message)) + message)
+        answer = connection.recv(1 << 16)
+    assert b"Expected SaslMessage" in answer
+    assert spark.conf.get("spark.authenticate.secret", None) is None  # The JVM has it, and nobody else.
 
 
 SECRETS_SCRIPT = """

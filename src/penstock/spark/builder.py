@@ -21,7 +21,7 @@ from penstock.errors import ClusterUnreachable
 from penstock.java import require_java
 from penstock.redacted import shown_values
 from penstock.settings import SparkSettings
-from penstock.spark.cluster import check_cluster, is_local, is_on_this_machine, security
+from penstock.spark.cluster import AUTHENTICATE, check_cluster, is_local, is_on_this_machine, security
 from penstock.spark.executors import check_executors
 from penstock.spark.private.process import Gateway, has_context, has_jvm, launch
 from penstock.spark.shipping import ship
@@ -111,6 +111,9 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
     }
     if is_local(settings.master):
         found["spark.driver.host"] = found["spark.driver.bindAddress"] = LOOPBACK
+        # Else any process of this machine could speak with the driver, which deserializes what it is sent. Spark makes
+        # a secret for the session by itself here, and keeps it in the JVM.
+        found[AUTHENTICATE] = "true"
         # The default forks `readlink` a hundred times per micro-batch on a local disk.
         found["spark.sql.streaming.checkpointFileManagerClass"] = _CHECKPOINTS
     else:
