@@ -87,7 +87,7 @@ test-tools: $(STAMP)
 
 # Kafka's jars and Spark's Kafka connector come from Maven Central, the accessibility checker from npm.
 service-tools: test-tools
-	@$(call install,$(call missing,chromium,chromium) $(if $(wildcard $(KAFKA)),,$(call missing,mvn,maven)) \
+	@$(call install,$(call missing,chromium,chromium) $(call missing,nginx,nginx) $(call missing,caddy,caddy) $(if $(wildcard $(KAFKA)),,$(call missing,mvn,maven)) \
 		$(if $(wildcard $(AXE)),,$(call missing,npm,npm)))
 	@[ -e $(AXE) ] || { mkdir -p $(VENV)/axe && \
 		npm install --silent --no-audit --no-fund --prefix $(VENV)/axe axe-core@4.11.0; } || \

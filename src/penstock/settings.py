@@ -13,6 +13,7 @@ Reading settings starts no JVM and touches nothing but that file.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import pwd
 import re
@@ -47,6 +48,18 @@ def _is_duration(value: Any) -> bool:
 
 def _is_limit(value: Any) -> bool:
     return _is_duration(value) and parse_duration(value) > timedelta()
+
+
+def _networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    return tuple(ipaddress.ip_network(each.strip()) for each in text.split(",") if each.strip())
+
+
+def _is_networks(text: str) -> bool:
+    try:
+        _networks(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _matches(pattern: str) -> Callable[[Any], bool]:
@@ -234,6 +247,11 @@ class ServeSettings:
     allowed_hosts: str = _setting("", "names with commas between them, such as views.example.org")
     """The names that requests may be addressed to, beside this machine's own and `serve.host`."""
 
+    trusted_proxies: str = _setting(
+        "", "addresses or networks with commas between them, such as 127.0.0.1", _is_networks
+    )
+    """Proxies that are believed when they name their client (X-Forwarded-For): each client has a share of its own."""
+
     cors_origins: str = _setting(
         "", "origins with commas between them, such as https://app.example.org", _matches(r"(https?://[^\s,/]+[\s,]*)*")
     )
@@ -271,6 +289,11 @@ class ServeSettings:
 
     def __post_init__(self) -> None:
         _check_section("serve", self)
+
+    @property
+    def proxies(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+        """`trusted_proxies` as networks."""
+        return _networks(self.trusted_proxies)
 
     @property
     def tokens_path(self) -> Path:

@@ -354,6 +354,24 @@ def test_nobody_who_is_being_served_gives_way(limited: httpx.Client) -> None:
             assert b"503 Service Unavailable" in rest(one_more)
 
 
+@pytest.mark.parametrize("proxies", ["127.0.0.0/8", "10.0.0.1", ""])
+def test_clients_of_a_trusted_proxy_have_a_share_each(site: Site, proxies: str) -> None:
+    def upload(others: ExitStack, client: str) -> socket.socket:
+        address = httpx.URL(url)
+        slow = others.enter_context(socket.create_connection((address.host, address.port or 0)))
+        # Whatever a client claims itself stands in front.
+        slow.sendall(HEAD + f"X-Forwarded-For: 6.6.6.6, {client}\r\nContent-Length: 9\r\n\r\n1".encode())
+        return slow
+
+    with ExitStack() as stack:
+        url = str(stack.enter_context(site.limited(connections_max=4, trusted_proxies=proxies).serving()).base_url)
+        slow = [upload(stack, client) for client in ("1.1.1.1", "2.2.2.2", "2.2.2.2", "2.2.2.2")]
+        upload(stack, "3.3.3.3")
+        turned_away = slow[1] if proxies == "127.0.0.0/8" else slow[0]
+        turned_away.settimeout(LIMIT_SECONDS)
+        assert turned_away.recv(1000).startswith(b"HTTP/1.1 503 ")
+
+
 def test_slow_clients_lock_nobody_out(site: Site) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))

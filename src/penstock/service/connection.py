@@ -14,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any, Literal, NoReturn, Protocol, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -58,6 +59,12 @@ class Limits:
     body_seconds: float
     write_seconds: float
     call_later: CallLater = call_later
+    proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Who is believed when it says for whom it asks."""
+
+    def is_trusted(self, address: str | None) -> bool:
+        """Whether it is a proxy of ours."""
+        return bool(self.proxies) and address is not None and any(ip_address(address) in each for each in self.proxies)
 
     @classmethod
     def of(cls, settings: ServeSettings, call_later: CallLater = call_later) -> Limits:
@@ -66,7 +73,7 @@ class Limits:
             parse_duration(each).total_seconds()
             for each in (settings.header_timeout, settings.body_timeout, settings.write_timeout)
         )
-        return cls(settings.connections_max, head, body, write, call_later)
+        return cls(settings.connections_max, head, body, write, call_later, settings.proxies)
 
 
 class _Impatient(asyncio.Protocol):
@@ -186,6 +193,7 @@ class Connection(_Impatient, HttpToolsProtocol):
     """The request that is being answered; `cycle` may be one behind it."""
     _phase: Phase | None = None
     _phase_timer: Timer | None = None
+    _forwarded_for: str | None = None
     _phase_since = 0.0
     _phase_number = 0
     """Counts the phases of all connections in the order in which they began."""
@@ -203,8 +211,8 @@ class Connection(_Impatient, HttpToolsProtocol):
 
     @property
     def peer(self) -> str | None:
-        """The address of whoever sends."""
-        return self.client[0] if self.client else None
+        """The address of whoever sends; behind a proxy that is trusted, of its client, as its last request said."""
+        return self._forwarded_for or (self.client[0] if self.client else None)
 
     @property
     def _claim(self) -> int:
@@ -244,6 +252,10 @@ class Connection(_Impatient, HttpToolsProtocol):
         names = [name for name, _ in self.headers]
         if names.count(b"host") > 1:
             self._refuse("nobody knows which of its hosts is meant", "send one header Host")
+        if self.limits.is_trusted(self.client[0] if self.client else None):
+            said = [value for name, value in self.headers if name == b"x-forwarded-for"]
+            # What stands before the last address was sent by the client itself, and may be made up.
+            self._forwarded_for = said[-1].decode("latin-1").rpartition(",")[2].strip()[:45] if said else None
         if len(self.pipeline) >= WAITING_MAX:
             found = f"{WAITING_MAX} requests are waiting already for the one in front of them"
             self._refuse(found, "wait for answers before asking for more, or use more connections")
