@@ -137,6 +137,25 @@ def test_a_pattern_sees_topics_that_come_and_go(log: FolderLog) -> None:
             eventually(lambda: consumer.poll(0.01) == [] and consumer.assignment == (("orders.eu", 0),))
 
 
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_consumer_that_never_waits_sees_topics_that_come_and_go(log: FolderLog, is_busy: bool) -> None:
+    first = log.create("orders.a", "n bigint")
+    put(first, 0)
+    with log.consumer("orders.*") as consumer:
+        assert values(consumer.poll(0)) == [0]
+        put(log.create("orders.b", "n bigint"), 1000)
+        numbers = itertools.count(1)
+
+        def found() -> list[int]:
+            if is_busy:  # There is something at every poll, so none ever comes to waiting.
+                put(first, next(numbers))
+            return [each for each in values(consumer.poll(0)) if each == 1000]
+
+        eventually(found)
+        log.delete("orders.b")
+        eventually(lambda: [found(), [topic for topic, _ in consumer.assignment]][1] == ["orders.a"])
+
+
 def test_dead_letters_are_read_by_name_or_by_their_pattern(log: FolderLog) -> None:
     log.create("orders.dead", "n bigint")
     for subscription in ("orders.dead", "*.dead"):

@@ -83,6 +83,7 @@ class Intake:
         """Waits for records; none after so many seconds. Unless `is_delivered`, `deliver` has to follow for each."""
         deadline = self._now() + seconds
         with self._presence():
+            self._sleep(0.0)  # Where there are always records, or no time to wait for them, topics come and go as well.
             while True:
                 with self.mutex:
                     self.settle()
@@ -99,9 +100,13 @@ class Intake:
                 if is_ours:  # Else frozen while reading: whether we still have a seat is looked up first.
                     if self._now() >= deadline:
                         return []
-                    changed = self._wakeup.wait(max(0.0, pause))
-                    if self.attendance is None and changed - self._ends:
-                        self._follow_topics()
+                    self._sleep(max(0.0, pause))
+
+    def _sleep(self, seconds: float) -> None:
+        """Until something has changed. Without a group, topics that came or went are followed."""
+        changed = self._wakeup.wait(seconds)
+        if self.attendance is None and changed - self._ends:
+            self._follow_topics()
 
     def deliver(self, position: Position, start: int, stop: int, count: int) -> bool:
         """Hands records out. False if they are not ours any more: handed over, lost, or left by a seek."""
