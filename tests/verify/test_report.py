@@ -10,9 +10,10 @@ import pytest
 
 from penstock.pipeline.place import Place
 from penstock.upkeep.compare import Comparison, Example
-from penstock.upkeep.explain import Explanation, Record
+from penstock.upkeep.explain import Explanation, Record, UpstreamRow
+from penstock.upkeep.places import RecordPlace
 from penstock.verify.page import page
-from penstock.verify.report import Difference, Failure, Line, Report
+from penstock.verify.report import Difference, Failure, Line, Report, explained_lines
 
 pytestmark = pytest.mark.spark
 
@@ -70,3 +71,9 @@ def test_a_report_without_failures_agrees_and_says_what_was_compared_how() -> No
     assert "everything agrees: 1 view, 2 runs" in good.text()
     assert "views that add such numbers up (means): they may differ by 1e-09 of the larger one" in good.text()
     assert "within" not in report(failures=()).compared
+
+
+def test_rows_of_a_view_without_a_key_are_named_by_their_records() -> None:
+    rows = (UpstreamRow("lines", {}, RecordPlace("orders", 0, 17)), UpstreamRow("hits", {"url": "/"}))
+    lines = [*explained_lines(Explanation("total", {"c": 2}, "", upstream=rows, upstream_total=2))]
+    assert lines == ["made of 2 rows of other views:", "  lines: orders/0@17", "  hits: url='/'"]

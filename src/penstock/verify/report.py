@@ -181,7 +181,7 @@ def explained_lines(explained: Explanation | None) -> Iterable[str]:
         yield from (f"  {_record_text(record)}" for record in explained.records)
     if explained.upstream:
         yield f"made of {_counted(explained.upstream_total, 'row')} of other views:"
-        yield from (f"  {row.view}: {row_text(row.key)}" for row in explained.upstream)
+        yield from (f"  {row.view}: {row.record or row_text(row.key)}" for row in explained.upstream)
     yield from explained.notes
 
 
@@ -283,7 +283,10 @@ def _explained_document(explained: Explanation | None) -> dict[str, Any]:
         }
         for each in explained.records
     ]
-    upstream = [{"view": each.view, "key": _plain(each.key)} for each in explained.upstream]
+    upstream = [
+        {"view": each.view, "key": _plain(each.key), "record": None if each.record is None else str(each.record)}
+        for each in explained.upstream
+    ]
     return {"records": records, "records_total": explained.records_total, "upstream": upstream}
 
 
