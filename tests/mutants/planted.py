@@ -217,8 +217,8 @@ DEFECTS = (
     Defect(
         "the outbox of a restored database uses ids again",
         "views/outbox.py",
-        "remembered = max((each.last_sequence(producer) or 0 for each in topic.partitions), default=0)",
-        "remembered = 0 if producer else 1",
+        "found[topic.name] = max((each.last_sequence(producer) or 0 for each in topic.partitions), default=0)",
+        "found[topic.name] = 0 if producer else 1",
         "tests/views/test_outbox.py -k ids_of_another_database",
     ),
     Defect(

@@ -167,7 +167,9 @@ def test_sealing_and_retention_do_not_forget_what_was_stored(
 
 
 @pytest.mark.parametrize("is_forgotten", [False, True])
-def test_the_ids_of_another_database_are_above_those_of_the_old(store: Store, root: Path, is_forgotten: bool) -> None:
+def test_the_ids_of_another_database_are_above_those_of_the_old(
+    store: Store, root: Path, url: str, is_forgotten: bool
+) -> None:
     put(store, range(5))
     deliver(store, root)
     copy = ids(store)
@@ -177,10 +179,11 @@ def test_the_ids_of_another_database_are_above_those_of_the_old(store: Store, ro
     if not is_forgotten:  # Restored from a copy that was made before.
         with store.transaction(None) as transaction:
             transaction.connection.execute(insert(OUTBOX_IDS), copy)
-    begin(store, root)
-    put(store, range(1000, 1010))
-    begin(store, root)
-    assert deliver(store, root) == Delivered(stored=10)
+    with open_store(url) as another:  # As another process: this one knows the ids that it has given out.
+        begin(another, root)
+        put(another, range(1000, 1010))
+        begin(another, root)
+        assert deliver(another, root) == Delivered(stored=10)
     assert_once_and_in_order(root, range(1010))
 
 
