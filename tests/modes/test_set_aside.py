@@ -20,7 +20,9 @@ from penstock.modes.batch import run_batch
 from penstock.modes.running import StepReport
 from penstock.modes.stream import run_stream
 from penstock.upkeep import aside, slices
+from penstock.upkeep.explain import Explainer, asked_row
 from penstock.verify.verify import verify
+from penstock.views.find import stored_view
 from tests.modes.harness import Lab, rows_of
 
 pytestmark = pytest.mark.spark
@@ -215,7 +217,7 @@ def test_too_many_records_stop_the_run(tmp_path: Path, spark: SparkSession, monk
 
 @sf.udf(StringType())
 def looked_up(text: str) -> str:
-    raise ConnectionRefusedError(text)
+    raise ConnectionRefusedError(f"{text}\nValueError: no")
 
 
 def test_what_may_pass_sets_nothing_aside(tmp_path: Path, spark: SparkSession) -> None:
@@ -228,7 +230,7 @@ def test_what_may_pass_sets_nothing_aside(tmp_path: Path, spark: SparkSession) -
 
     lab = Lab(tmp_path, app, spark)
     lab.append("orders", [{"name": "a", "x": "1"}])
-    with lab.engine() as (engine, _), pytest.raises(StepFailed, match="ConnectionRefused"):
+    with lab.engine() as (engine, _), pytest.raises(StepFailed, match="ConnectionRefusedError"):
         run_stream(engine, once=True)
 
 
@@ -237,3 +239,20 @@ def test_verify_compares_what_is_left_with_plain_spark(tmp_path: Path, spark: Sp
     lab.append("orders", events(8))
     report = verify(lab.pipeline, lab.log, spark, cuts=0, singles=1, seed=1)
     assert report.failures == (), report.text()
+
+
+def test_explain_row_names_only_the_records_that_count(tmp_path: Path, spark: SparkSession) -> None:
+    app = Pipeline("one")
+    app.topic("orders", EVENTS)
+    app.view("it", key="x", sql="SELECT CAST(x AS INT) AS x, sum(100 DIV n) AS n FROM orders GROUP BY 1")
+    lab = Lab(tmp_path, app, spark)
+    lab.append("orders", [{"x": "1", "n": 1}, {"x": "1", "n": 0}, {"x": "?", "n": 1}, {"x": "1", "n": 2}])
+    with lab.engine() as (engine, store):
+        run_stream(engine, once=True)
+        [view] = lab.compiled()
+        generation = engine.live([view])
+        assert generation is not None
+        with store.snapshot() as snapshot:
+            row, key = asked_row(snapshot, stored_view(snapshot, "it"), ["1"])
+            found = Explainer(view, generation, snapshot, lab.log, spark).explain(row, key)
+    assert [each.offset for each in found.records] == [0, 3]

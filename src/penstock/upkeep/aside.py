@@ -13,6 +13,7 @@ import json
 import linecache
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.errors import PySparkException, PythonException
 
-from penstock.errors import TooManyFailed
+from penstock.errors import TooManyFailed, UnknownTopic
 from penstock.events.schema import parse_ddl
 from penstock.log.partition import Offsets
 from penstock.plans.building import is_library
@@ -32,6 +33,7 @@ from penstock.upkeep.inputs import TopicInput
 from penstock.upkeep.slices import Place, Slice
 
 if TYPE_CHECKING:
+    from penstock.log.log import Log
     from penstock.spark.private.prepared import Asked
     from penstock.upkeep.compiled import CompiledView
     from penstock.upkeep.step import Step, Work
@@ -74,8 +76,8 @@ def places_of(failed: Sequence[Failed]) -> dict[str, frozenset[Place]]:
 def is_data_error(error: BaseException | None) -> bool:
     """Whether an error may be due to a record: one of the user's Python, or of Spark about a value (SQLSTATE 22)."""
     if isinstance(error, PythonException):
-        kind = _last_line(error).partition(":")[0].strip().rpartition(".")[2]
-        return kind not in _NOT_DATA
+        kinds = [each.partition(":")[0].strip().rpartition(".")[2] for each in _raised(error)]
+        return bool(kinds) and _NOT_DATA.isdisjoint(kinds)
     if not isinstance(error, PySparkException):
         return False
     return str(error.getSqlState() or "").startswith("22") or error.getCondition() == "USER_RAISED_EXCEPTION"
@@ -189,8 +191,9 @@ def _record(part: Slice, failed: Failed) -> dict[str, object]:
 
 def reason_of(error: PySparkException) -> str:
     """What went wrong, in one line."""
-    if isinstance(error, PythonException):
-        return _last_line(error)
+    raised = _raised(error) if isinstance(error, PythonException) else []
+    if raised:
+        return raised[-1]
     return str(error).strip().splitlines()[0].partition(" SQLSTATE:")[0]
 
 
@@ -204,6 +207,27 @@ def line_of(view: CompiledView, error: PySparkException) -> str:
     return f"{file}:{line}   {linecache.getline(file, line).strip()}".rstrip()
 
 
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+def _raised(error: PythonException) -> list[str]:
+    """What was raised in Python, each by its kind and the first line of its text; the last one ended the function."""
+    found, is_in_stack = [], False
+    for line in str(error).splitlines():
+        if _LINE.match(line.strip()):
+            is_in_stack = True
+        elif is_in_stack and line.strip() and not line.startswith(" "):
+            is_in_stack = False
+            found.append(line.strip())
+    return found
+
+
+def buried(log: Log, topic: str) -> dict[str, frozenset[Place]]:
+    """By topic, the records that a topic of dead letters has from a view."""
+    try:
+        rows = log.topic(topic).slice(columns=["topic", "raw"])
+    except UnknownTopic:
+        return {}
+    found: dict[str, set[Place]] = {}
+    for name, raw in zip(rows.column("topic").to_pylist(), rows.column("raw").to_pylist(), strict=True):
+        with suppress(ValueError, KeyError, TypeError):  # Letters of rows that a database cannot hold name no record.
+            record = json.loads(raw)
+            found.setdefault(name, set()).add((record["_partition"], record["_offset"]))
+    return {name: frozenset(places) for name, places in found.items()}

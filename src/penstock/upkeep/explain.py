@@ -24,11 +24,13 @@ from penstock.spark.columns import column
 from penstock.spark.private import surgery
 from penstock.spark.private.prepared import Prepared
 from penstock.spark.private.rows import arrow_schema, from_arrow
+from penstock.upkeep.aside import buried
+from penstock.upkeep.commit import dead_topic
 from penstock.upkeep.compiled import CompiledView
 from penstock.upkeep.fold_rows import ORDER, FoldRows
 from penstock.upkeep.inputs import TopicInput, ViewInput
 from penstock.upkeep.places import RecordPlace, packed, parse_place, unpacked
-from penstock.upkeep.slices import Slice
+from penstock.upkeep.slices import Slice, filtered
 from penstock.upkeep.step import Step
 from penstock.views.catalog import Generation
 from penstock.views.find import KEY, NULL, StoredView, conditions, find_rows
@@ -322,8 +324,9 @@ class Explainer:
             stop = {number: offsets.get(name, {}).get(number, 0) for number in topic.end()}
             slices[name] = Slice(topic, topic.start(), stop)
         step = Step(self.spark, self.snapshot, self.generation.layers, slices)
+        aside = buried(self.log, dead_topic(self.generation.pipeline, self.view.name))
         return {
-            name: each.everything(step)
+            name: filtered(each.everything(step), aside.get(each.topic, frozenset()))
             if isinstance(each, TopicInput)
             else each.frame(step, self.snapshot.read(each.shape.table(self.generation.layers)))
             for name, each in self.view.inputs.items()

@@ -32,6 +32,8 @@ KEPT = {
     "a_day": "fold", "new_york": "fold", "both_topics": "fold", "tagged": "fold", "keyed": "fold", "rows": "fold",
     "teams": "fold", "inner_join": "fold", "left_join": "fold", "semi_join": "fold", "anti_join": "fold",
     "right_join": "fold", "cross_join": "fold", "timely": "fold", "nan_key": "fold", "started": "fold", "one": "fold",
+    # With a record that fails.
+    "failing": "fold", "over_failing": "fold",
     # What must not be folded.
     "having": "redo", "plus_one": "redo", "sessions": "redo", "latest": "redo", "distinct_ids": "redo",
     "having_hour": "redo", "slid_distinct": "redo", "batch_looking": "whole",
@@ -72,6 +74,9 @@ def _folded(app: Pipeline) -> None:
         SELECT k, count(*) AS c, count(n) AS cn, sum(n) AS n, sum(wide) AS wide, sum(cents) AS cents, sum(x) AS x,
                max(x) AS max_x, min(x) AS min_x, max(n) AS max_n, sum(g) AS g FROM events GROUP BY k""",
     )
+    # One record fails, and is set aside.
+    app.view("failing", key="k", sql="SELECT k, count(*) AS c, sum(100 DIV (id - 7)) AS n FROM events GROUP BY k")
+    app.view("over_failing", key="c", sql="SELECT c, count(*) AS ks, sum(n) AS n FROM failing GROUP BY c")
     every = ", ".join(
         f"min({name}) AS min_{name}, max({name}) AS max_{name}, count({name}) AS count_{name}"
         for name in ("time", "k", "n", "wide", "cents", "x", "f", "ok", "tiny", "small", "day", "raw")
