@@ -22,12 +22,13 @@ import pyarrow.compute as pc
 from penstock.alerts.compiled import Alerts, CompiledAlert
 from penstock.alerts.looking import Found, look
 from penstock.alerts.telling import tell
-from penstock.errors import KeptRowsLost, StepFailed, StepOverflow
+from penstock.errors import KeptRowsLost, StepFailed
 from penstock.log.log import Log
 from penstock.log.partition import Offsets
 from penstock.log.topic import Topic
 from penstock.modes.ahead import Ahead, Slices
-from penstock.upkeep.aside import Failed, failed_records, is_data_error, letters, places_of, why_not
+from penstock.modes.set_aside import SetAside, records_behind, send_letters
+from penstock.upkeep.aside import places_of
 from penstock.upkeep.changes import KEY, Changes
 from penstock.upkeep.commit import (
     Committed,
@@ -96,15 +97,6 @@ class StepReport:
     fence: Fence
     small: Mapping[str, bool] = field(default_factory=dict)
     """By view that was computed, whether that was in the driver (small plans) or by Spark's scheduler."""
-
-
-@dataclass(frozen=True)
-class SetAside:
-    """Records of a step that a view is computed without."""
-
-    view: str
-    records: Sequence[Failed]
-    letters: pa.Table
 
 
 class RunningSet:
@@ -267,24 +259,6 @@ class RunningSet:
             (self._recent, view.shape.table(self.generation.layers), step.changes[view.name]) for view in self.views
         ]
 
-    def bury(self, tx: Transaction, aside: Sequence[SetAside]) -> None:
-        """Sends records that were set aside to the dead letters, but for those that a live generation has sent.
-
-        That is, one of the same code which has passed them: what computes them again beside it is no news.
-        """
-        names = {view.name: view.fingerprint for view in self.views}
-        mine = [each for each in aside if each.view in names]
-        if not mine:
-            return
-        pipeline, live = self.generation.pipeline, None
-        if self.generation.state != "live":
-            live = Catalog(tx.connection).live(pipeline, self.generation.set)
-        for each in mine:
-            is_same = live is not None and live.fingerprints.get(each.view) == names[each.view]
-            passed = live.fence.offsets if live is not None and is_same else {}
-            is_new = [one.offset >= passed.get(one.topic, {}).get(one.partition, 0) for one in each.records]
-            enqueue(tx.connection, pipeline, dead_topic(pipeline, each.view), each.letters.filter(pa.array(is_new)))
-
     def warn_of_dead_letters(self, counts: Mapping[str, int]) -> None:
         """Logs once for each view that records or rows of it became dead letters."""
         for view, count in counts.items():
@@ -420,7 +394,11 @@ def step_together(
         except RowsUnfit as unfit:
             refused.append(unfit)
         except StepFailed as error:
-            found = yield from _failed_in(sets, error)
+            running, view, stop = next(
+                (each, view, stop) for each, stop in sets for view in each.views if view.name == error.view
+            )
+            step = running.reading_step(running.fence.offsets, stop)
+            found = yield from records_behind(error, view, step)
             if found is None or any(each.view == found.view for each in aside):
                 raise  # No record explains it.
             aside.append(found)
@@ -434,16 +412,9 @@ def step_together(
         left_out.update({one.view: len(one.records) for one in aside})
         mine = {view.name: left_out[view.name] for view in each.views}
         each.warn_of_dead_letters(mine)
+        count = sum(mine.values())
         each.last = StepReport(
-            each.name,
-            rows,
-            seconds,
-            done.late,
-            done.corrected,
-            done.changed,
-            sum(mine.values()),
-            each.fence,
-            step.small,
+            each.name, rows, seconds, done.late, done.corrected, done.changed, count, each.fence, step.small
         )
         reports.append(each.last)
     return reports
@@ -501,7 +472,7 @@ def _try_together(
             pipeline = first.generation.pipeline
             enqueue(tx.connection, pipeline, dead_topic(pipeline, letter.view), letter.letters)
         for each, _ in sets:
-            each.bury(tx, aside)
+            send_letters(tx, each.generation, {view.name: view.fingerprint for view in each.views}, aside)
         is_told = [
             tell(
                 tx.connection,
@@ -515,24 +486,6 @@ def _try_together(
     if any(is_told):
         first.told()
     return steps, written
-
-
-def _failed_in(sets: Sequence[tuple[RunningSet, Cut]], error: StepFailed) -> Work[SetAside | None]:
-    """The records that made the step fail; None if that is not due to records, or the view stops at them."""
-    if not is_data_error(error.__cause__):
-        return None
-    running, stop, view = next(
-        (each, stop, view) for each, stop in sets for view in each.views if view.name == error.view
-    )
-    why = why_not(view)
-    if why is not None:
-        if isinstance(error, StepOverflow):
-            return None
-        hint = f"a record on which the function of this view fails stops the run: {why}"
-        raise StepFailed(view.name, view.spec.place, error.reason, hint) from error.__cause__
-    step = running.reading_step(running.fence.offsets, stop)
-    failed = yield from failed_records(view, step)
-    return SetAside(view.name, failed, letters(view, step, failed)) if failed else None
 
 
 def known_views(views: Sequence[CompiledView], layers: Layers) -> list[KnownView]:
