@@ -25,6 +25,19 @@ def app() -> Pipeline:
 # --- what comes of it ---
 
 
+def test_a_view_says_what_an_error_does_else_its_pipeline() -> None:
+    app = Pipeline("app", on_error="stop")
+    app.topic("access", DDL)
+    app.view("stops", sql="SELECT ip FROM access")
+    app.view("goes_on", sql="SELECT ip FROM access", on_error="dead_letter")
+    assert [each.on_error for each in app.views.values()] == ["stop", "dead_letter"]
+    assert Pipeline("other").on_error == "dead_letter"
+    with pytest.raises(DefinitionError, match='"dead_letter" or "stop"'):
+        app.view("wrong", sql="SELECT ip FROM access", on_error="skip")  # type: ignore[call-overload]
+    with pytest.raises(DefinitionError, match="on_error"):
+        Pipeline("app", on_error="skip")  # type: ignore[arg-type]
+
+
 def test_a_topic_is_kept_as_given() -> None:
     spec = Pipeline("app").topic(
         "access", DDL, key=["ip", "status"], event_time="time", lateness="30 seconds", partitions=4, retention_age="7d"
