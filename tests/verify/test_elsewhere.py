@@ -85,7 +85,7 @@ def word_lists(access):
     return access.select("url", F.udf(words)("url").alias("words"))
 
 
-@app.view
+@app.view(on_error="stop")
 def ports(access):
     return access.select("url", F.udf(port, "int")("url").alias("port"))
 

@@ -33,7 +33,7 @@ def pipeline() -> Pipeline:
     def hits(access: DataFrame) -> DataFrame:
         return access.groupBy("url").agg(sf.count("*").alias("hits"))
 
-    @app.view(key="n")
+    @app.view(key="n", on_error="stop")
     def refused(access: DataFrame) -> DataFrame:
         return access.select(sf.udf(refuse, "bigint")("n").alias("n"))
 

@@ -266,7 +266,7 @@ def test_a_view_that_fails_takes_no_other_view_along(
     app = orders_alone()
     app.view("spent", key="customer", sql="SELECT customer, count(*) AS n FROM orders GROUP BY customer")
 
-    @app.view(key="id")
+    @app.view(key="id", on_error="stop")
     def refused(orders: DataFrame) -> DataFrame:
         return orders.select("id", sf.udf(refuse, "int")("id").alias("never"))
 
@@ -276,6 +276,14 @@ def test_a_view_that_fails_takes_no_other_view_along(
     of_right = [line for line in found.lines if line.view == "spent"]
     assert len(of_right) == 10
     assert all(line.agrees and line.comparison for line in of_right)
+
+
+def test_what_a_view_leaves_out_is_in_the_report(recorded: FolderLog, spark: SparkSession) -> None:
+    app = orders_alone()
+    app.view("refused", key="id", sql="SELECT id, 1 DIV (id - 3) AS n FROM orders")
+    found = verify(app, recorded, spark, cuts=0, seed=3, singles=0, other_environment=False)
+    assert found.agrees, found.text()
+    assert "view 'refused' leaves out 1, on which its function fails" in found.text()
 
 
 @pytest.mark.long

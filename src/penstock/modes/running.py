@@ -125,8 +125,8 @@ class RunningSet:
         self.last: StepReport | None = None
         """What its last step did."""
         self.topics: dict[str, Topic] = {name: log.topic(name) for view in views for name in view.topics}
-        self._has_warned_of: set[str] = set()
-        """Views that a warning was logged of: some record or row of them is a dead letter."""
+        self.left_out: Counter[str] = Counter()
+        """By view, how many records and rows could not be computed or stored: they are dead letters."""
 
     @property
     def name(self) -> str:
@@ -259,16 +259,16 @@ class RunningSet:
             (self._recent, view.shape.table(self.generation.layers), step.changes[view.name]) for view in self.views
         ]
 
-    def warn_of_dead_letters(self, counts: Mapping[str, int]) -> None:
-        """Logs once for each view that records or rows of it became dead letters."""
+    def leave_out(self, counts: Mapping[str, int]) -> None:
+        """Counts what a step left out of each view. The first of a view is worth a warning."""
         for view, count in counts.items():
-            if count and view not in self._has_warned_of:
-                self._has_warned_of.add(view)
+            if count and not self.left_out[view]:
                 topic = dead_topic(self.generation.pipeline, view)
                 logger.warning(
                     f"view {view!r}: {count:,} of this step could not be computed or stored, and went to the topic "
                     f"{topic}\n  the run goes on; to see them: penstock consume {topic}"
                 )
+        self.left_out.update(counts)
 
     def corrected_before(self, counters: Mapping[str, Counters]) -> None:
         """Counts as corrected what another generation has counted that this one replaces."""
@@ -411,7 +411,7 @@ def step_together(
         left_out = Counter({view: len(keys) for view, keys in step.unfit.items()})
         left_out.update({one.view: len(one.records) for one in aside})
         mine = {view.name: left_out[view.name] for view in each.views}
-        each.warn_of_dead_letters(mine)
+        each.leave_out(mine)
         count = sum(mine.values())
         each.last = StepReport(
             each.name, rows, seconds, done.late, done.corrected, done.changed, count, each.fence, step.small

@@ -123,7 +123,9 @@ def _one_for_each_key(rows: pa.Table, batch: pa.Table, key: tuple[str, ...] | li
     names = rows.schema.names
     keys, whole = key_hashes(rows, key), key_hashes(rows, names, remembers=False)
     is_chosen = pc.is_in(whole, value_set=key_hashes(batch.select(names), names, remembers=False))
-    ordered = pa.table({"key": keys, "other": pc.invert(is_chosen), "place": pa.array(range(rows.num_rows))})
+    ordered = pa.table(
+        {"key": keys, "other": pc.invert(is_chosen), "place": pa.array(range(rows.num_rows), pa.int64())}
+    )
     first = ordered.sort_by([("key", "ascending"), ("other", "ascending"), ("place", "ascending")])
     places = first.group_by("key", use_threads=False).aggregate([("place", "first")]).column("place_first")
     return rows.take(one_array(places))

@@ -7,6 +7,7 @@ same pipeline may go on meanwhile.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
@@ -70,13 +71,21 @@ class Runner:
 
     def batch(self, name: str, *, is_new: bool = False) -> Run:
         """Everything as a batch; `is_new` builds every view's plan anew, as another process would."""
+        left_out: Counter[str] = Counter()
 
         def build(engine: Engine, views: Sequence[CompiledView]) -> RunningSet:
             *_, running = engine.build(views, self.recorded.end)
             engine.switch(running)
+            left_out.update(running.left_out)
             return running
 
-        return self._run(Run(name, "batch"), build, is_new=is_new)
+        run = self._run(Run(name, "batch"), build, is_new=is_new)
+        run.note = "; ".join(
+            f"view {view!r} leaves out {count:,}, on which its function fails or which no database holds"
+            for view, count in left_out.items()
+            if count
+        )
+        return run
 
     def plain(self, name: str, batch: Run) -> Run:
         """Every view by plain Spark; `batch` is what it will be compared with."""
