@@ -7,7 +7,7 @@ A value is looked for in four places; the last one found wins: the default, `pen
     master = "local[2]"
 
 `penstock.toml` is the one that PENSTOCK_CONFIG names, else the one in the current folder or the nearest parent.
-A name nobody knows is an error, never ignored, and so is a file that another user wrote or may change.
+An unknown name is an error, never ignored, and so is a file that another user wrote or may change.
 Reading settings starts no JVM and touches nothing but that file.
 """
 

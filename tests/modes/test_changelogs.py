@@ -168,7 +168,7 @@ class Server:
 
 
 def copied(source: Path, target: Path) -> None:
-    """What one database holds, in another one, whoever has it open."""
+    """Copies what one database holds to another one, even if that is open."""
     with (
         closing(apsw.Connection(str(source))) as read,
         closing(apsw.Connection(str(target))) as written,

@@ -110,7 +110,7 @@ def test_other_processes_cannot_speak_with_the_driver(spark: SparkSession) -> No
         connection.sendall(struct.pack(">q", 8 + len(message)) + message)
         answer = connection.recv(1 << 16)
     assert b"Expected SaslMessage" in answer
-    assert spark.conf.get("spark.authenticate.secret", None) is None  # The JVM has it, and nobody else.
+    assert spark.conf.get("spark.authenticate.secret", None) is None  # Only the JVM has it.
 
 
 SECRETS_SCRIPT = """

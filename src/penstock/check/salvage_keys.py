@@ -16,7 +16,7 @@ class SalvagedKeys:
     content: bytes
     """The file made whole: everything that can be read stays where it is, so that ends which are known stay true."""
     keys: int
-    """So many can be read."""
+    """How many can be read."""
     lost_bytes: int
     is_whole: bool
 

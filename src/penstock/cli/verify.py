@@ -89,7 +89,7 @@ def _end(scratch: Path | None) -> NoReturn:
     os.write(2, b"stopped: nothing was compared to the end, and nothing was changed\n")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Spark complains of each job that ends with it.
     kill_children()
-    if scratch is not None:  # Before the JVM, for which nobody may want to wait.
+    if scratch is not None:  # Before the JVM, which may take seconds to end.
         shutil.rmtree(scratch, ignore_errors=True)
     end_jvm(JVM_SECONDS)
     os._exit(130)

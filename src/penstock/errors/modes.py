@@ -142,7 +142,7 @@ class TooManyFailed(StepFailed):
         text = (
             f"view {view!r}: its function fails on more than {most:,} records of one step\n  {place.shown}\n"
             f"  one of them: {reason}\n"
-            "  so many are not set aside: the function itself may be wrong\n"
+            "  more are not set aside: the function itself may be wrong\n"
             "  nothing of this step was stored; the views are as of the step before\n"
             "  correct the function, filter such records out, or read values that may be malformed with try_cast and "
             "the like"

@@ -1,4 +1,4 @@
-"""Text that is not UTF-8. Arrow keeps any bytes as a string; whoever makes text of them later fails."""
+"""Text that is not UTF-8. Arrow keeps any bytes as a string; decoding them later fails."""
 
 from __future__ import annotations
 

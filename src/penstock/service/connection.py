@@ -211,7 +211,7 @@ class Connection(_Impatient, HttpToolsProtocol):
 
     @property
     def peer(self) -> str | None:
-        """The address of whoever sends; behind a proxy that is trusted, of its client, as its last request said."""
+        """The address of the client; behind a trusted proxy, the one that the last request named."""
         return self._forwarded_for or (self.client[0] if self.client else None)
 
     @property

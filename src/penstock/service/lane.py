@@ -21,7 +21,7 @@ class Lane:
     """
 
     def __init__(self, name: str, seconds: float) -> None:
-        """Nobody waits longer than so many seconds."""
+        """`seconds`: the longest that a call waits for its answer."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._seconds = seconds
         self._waiting: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
@@ -60,7 +60,7 @@ class Lane:
                 outcomes.append((answer, body(), None))
             except BaseException as error:
                 outcomes.append((answer, None, error))
-        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+        with suppress(RuntimeError):  # The loop is closed: no call waits any more.
             loop.call_soon_threadsafe(self._deliver, loop, outcomes)
 
     def _deliver(

@@ -1,7 +1,7 @@
 """The log, asked for a moment only: while brokers are away, what can be said without them is still said.
 
-Kafka's client waits half a minute for an election before it gives up. That is right for whoever wants records, and
-wrong for a row of a view that only says how far behind it is.
+Kafka's client waits half a minute for an election before it gives up. That is right for reading records, and
+wrong for a row of a view that only reports how far behind it is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Prompt:
             return body()
         self.check()
         answer: Future[T] = Future()
-        # A daemon: a question that nobody waits for must not keep the process from ending.
+        # A daemon: a late answer must not keep the process from ending.
         threading.Thread(target=_answer, args=(answer, body), name="penstock-prompt", daemon=True).start()
         try:
             return answer.result(PROMPT_SECONDS)

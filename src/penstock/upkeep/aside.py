@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 FAILED_MAX = 1_000
 """On more records of one step no function fails because of the records."""
 PIECES = 8
-"""Into so many pieces a range is cut in which some record fails: fewer rounds, and few more jobs than by halves."""
+"""A range with a failing record is cut into this many pieces: fewer rounds than halving, for few more jobs."""
 AT_ONCE = 100
-"""So many pieces are tried in one go."""
+"""How many pieces are tried in one go."""
 
 _NOT_DATA = frozenset(
     name
@@ -154,7 +154,7 @@ def _pieces(part: Slice) -> Iterator[Slice]:
 
 
 def _advanced(part: Slice, count: int) -> Offsets:
-    """Where a slice ends that has only so many of its records: partition after partition."""
+    """Where a slice ends that has only the first `count` records, partition after partition."""
     found = {}
     for number, stop in part.stop.items():
         start = part.start.get(number, 0)
@@ -164,7 +164,7 @@ def _advanced(part: Slice, count: int) -> Offsets:
     return found
 
 
-# --- what is told of them ---
+# --- their dead letters ---
 
 
 def letters(view: CompiledView, step: Step, failed: Sequence[Failed]) -> pa.Table:

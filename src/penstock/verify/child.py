@@ -59,7 +59,7 @@ def _pipeline(job: dict[str, Any]) -> Pipeline:
 
 
 def _run(job: dict[str, Any], pipeline: Pipeline, log: Log, spark: SparkSession, cuts: list[Cut]) -> None:
-    """One stream; what stops a set of views is told of that set."""
+    """One stream; an error is reported for the set of views that it stops."""
     from penstock.modes.topics import recorded_topics
     from penstock.upkeep.compiled import try_compile
     from penstock.verify.cuts import Recorded

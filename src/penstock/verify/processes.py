@@ -113,5 +113,5 @@ def kill_children() -> None:
 
 def _kill(child: subprocess.Popen[str]) -> None:
     """The whole group, even if the child itself is gone: its JVM may not be yet."""
-    if child.returncode is None:  # Not reaped, so that nobody else has its number.
+    if child.returncode is None:  # Not reaped, so its pid is still its own.
         os.killpg(child.pid, signal.SIGKILL)

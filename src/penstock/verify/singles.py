@@ -21,11 +21,11 @@ from penstock.verify.cuts import Arrival, Cut, Recorded
 from penstock.verify.runs import Run, Runner
 
 AMONG = 10_000
-"""They are chosen among so many records, the first ones along arrival."""
+"""They are chosen among this many records, the first ones along arrival."""
 STEPS_AFTER = 5
-"""In about so many steps what comes after the last one of them is taken."""
+"""In about this many steps the rest of the log is taken, after the last one of them."""
 OF_GROUP = 3
-"""So many of the first records of a group are taken, beside its first late one and its last."""
+"""How many of the first records of a group are taken, beside its first late one and its last."""
 
 Groups = Mapping[int, list[int]]
 """Places of records along arrival, by group."""

@@ -53,7 +53,7 @@ KAPPA = "kappa, replayed and switched"
 SCHEDULED, ELSEWHERE = "stream, without small plans", "stream, other environment"
 STOPPED, KILLED = "stream, stopped and continued", "stream, killed and restarted"
 SINGLES = 30
-"""So many records each set of views takes one by one at most."""
+"""How many records each set of views takes one by one at most."""
 CHANCE_STEPS = (3, 8)
 """How many steps a run with random cuts has: between these."""
 ROUND_SHARE = 0.4
@@ -86,8 +86,8 @@ def verify(
     `singles`: how many records are taken one by one. `application`: the file or module that the pipeline was loaded
     from, which the process with another environment loads again; without it the pipeline is sent there as code.
     `other_environment=False` leaves that process out.
-    `scratch`: an empty folder of the caller's for the databases of the runs. `on_run` is told of each run when it is
-    done.
+    `scratch`: an empty folder of the caller's for the databases of the runs. `on_run` is called with each
+    run when it is done.
 
     The log is only read, and views are written to databases in a folder that is removed afterwards. Results are held in
     memory. NothingRecorded if there is nothing to compare; TopicDiffers if a topic is not what the pipeline defines.

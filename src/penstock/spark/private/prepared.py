@@ -101,8 +101,8 @@ class Prepared:
         if simple_name(plan) == "LocalRelation":
             rows = plan.data()
             found = leaf.copy(leaf.output(), rows, False, maker.none)
-            # Without it Spark computes projections while it plans: also columns that nobody uses, which a plan over
-            # files leaves out, so that a value may fail in one and not in the other.
+            # Without it Spark computes projections while it plans, including unused columns. A plan over files prunes
+            # those, so a value could fail in one and not in the other.
             return found if rows.size() > ROWS_IN_ONE_TASK_MAX else maker.in_one_task(found)
         pairs = zip(maker.items(plan.output()), maker.items(leaf.output()), strict=True)
         return maker.project([maker.alias(given, wanted.name(), wanted.exprId()) for given, wanted in pairs], plan)
