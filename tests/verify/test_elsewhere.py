@@ -164,6 +164,7 @@ def verified(app: Pipeline, folder: Path, spark: SparkSession) -> Report:
         return verify(app, log, spark, cuts=0, seed=1, singles=1, scratch=scratch)
 
 
+@pytest.mark.long
 def test_a_pipeline_of_no_file_is_sent_as_code(folder: Path, spark: SparkSession) -> None:
     found = verified(in_memory("anything"), folder, spark)
     [failure] = found.failures
