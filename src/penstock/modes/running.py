@@ -265,8 +265,8 @@ class RunningSet:
             if count and not self.left_out[view]:
                 topic = dead_topic(self.generation.pipeline, view)
                 logger.warning(
-                    f"view {view!r}: {count:,} of this step could not be computed or stored, and went to the topic "
-                    f"{topic}\n  the run goes on; to see them: penstock consume {topic}"
+                    f"view {view!r}: records that could not be computed, or rows that could not be stored: {count:,}\n"
+                    f"  the run goes on without them; to see them: penstock consume {topic}"
                 )
         self.left_out.update(counts)
 

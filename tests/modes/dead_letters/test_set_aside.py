@@ -118,7 +118,7 @@ def test_a_warning_names_the_view_and_its_dead_letters_once(
     with lab.engine() as (engine, _):
         run_stream(engine, once=True, max_rows=4)
     [warning] = [each for each in caplog.messages if "dead" in each]
-    assert warning.startswith("view 'totals': 1 of this step could not be computed or stored")
+    assert warning.startswith("view 'totals': records that could not be computed, or rows that could not be stored: 1")
     assert "penstock consume shop.totals.dead" in warning
 
 
