@@ -27,7 +27,7 @@ from penstock.errors import (
 )
 from penstock.log.folder_log import FolderLog
 from penstock.log.folder_partition import FolderPartition
-from penstock.log.producers import named_producer
+from penstock.log.producers import named_producer, new_producer, spilled_producer
 from penstock.testing import ManualClock
 from tests.log.rows import START_US, numbers_of, rows, small_topic
 
@@ -73,6 +73,18 @@ def test_a_producer_that_sends_again_stores_nothing_twice(tmp_path: Path) -> Non
         assert partition.append(rows([2, 4]), producer=me, sequences=np.array([12, 21])).duplicates == 2
         assert partition.last_sequence(me) == 21
         assert numbers_of(partition) == [1, 2, 3, 4, *range(5, 200)]
+
+
+def test_producers_that_another_process_may_continue_are_moved_with_the_log(tmp_path: Path) -> None:
+    """One with a name, and one whose spilled events are sent by the process that finds them."""
+    nameless = new_producer()
+    continued = {named_producer("shop"), spilled_producer(nameless), spilled_producer(named_producer("bank"))}
+    with FolderLog(tmp_path, background=False) as log:
+        (partition,) = small_topic(log).partitions
+        for number, each in enumerate([nameless, *sorted(continued)]):
+            partition.append(rows([number]), producer=each, sequences=np.array([1]))
+        assert {*partition.remembered()} == continued
+    assert spilled_producer(named_producer("bank")) == named_producer("bank")
 
 
 def test_an_older_epoch_of_a_producer_is_refused(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def test_garbage_behind_the_last_frame_is_cut(tmp_path: Path, garbage: bytes) ->
         (partition,) = log.topic("events").partitions
         partition.append(rows([9]))
         assert numbers_of(partition) == list(range(10))
+    assert path.stat().st_size == frames_of(path)[-1]
 
 
 def test_a_frame_of_another_place_or_segment_never_passes_for_ours(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ DEFECTS = (
         "log/producers.py",
         "producer if is_remembered(producer) else bytes([producer[0] | _SPILLED]) + producer[1:]",
         "producer",
-        "tests/produce/test_spill.py",
+        "tests/log/test_partition.py",
     ),
     Defect(
         "a batch is stamped with a schema that it was not fitted to",
