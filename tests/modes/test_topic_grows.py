@@ -17,7 +17,7 @@ from tests.modes.harness import Lab, rows_of
 
 pytestmark = pytest.mark.spark
 
-GROWN = "name string, n bigint, x double, note string"
+GROWN = "name string, n bigint, x float, note string"
 
 
 def pipeline() -> Pipeline:
@@ -63,3 +63,23 @@ def test_a_number_that_needs_the_new_room_stops_the_run_and_says_so(tmp_path: Pa
     with lab.engine("live") as (engine, _), pytest.raises(SchemaOutgrown) as raised:
         run_stream(engine, once=True)
     assert raised.value.topic == "events"
+
+
+@pytest.mark.parametrize("small_rows", [20_000, 0], ids=["read by the driver", "read by Spark"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("float", "double"), ("decimal(10,2)", "decimal(12,4)"), ("struct<a: int>", "struct<a: int, b: int>")],
+)
+def test_a_value_that_would_be_another_one_stops_the_run(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, small_rows: int, before: str, after: str
+) -> None:
+    monkeypatch.setattr(slices, "SMALL_ROWS", small_rows)
+    app = Pipeline("shop")
+    app.topic("events", f"name string, x {before}")
+    app.view("rows", key="name", sql="SELECT name, x FROM events")
+    lab = Lab(tmp_path, app, spark)
+    other = FolderLog(tmp_path / "log", background=False).topic("events")
+    other.alter(schema=f"name string, x {after}")
+    other.append(pa.Table.from_pylist([{"name": "a"}], schema=other.schema))
+    with lab.engine("live") as (engine, _), pytest.raises(SchemaOutgrown, match="column 'x' was"):
+        run_stream(engine, once=True)

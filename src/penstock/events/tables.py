@@ -55,7 +55,7 @@ def encode_pandas(frame: pd.DataFrame, schema: pa.Schema) -> Encoded:
             return [raw_of(frame.iloc[index].to_dict()) for index in indexes]
         except UnicodeDecodeError:
             columns = {name: column(position) for position, name in enumerate(frame.columns)}
-            return [raw_of({name: _value(each[index]) for name, each in columns.items()}) for index in indexes]
+            return [raw_of({name: python_value(each[index]) for name, each in columns.items()}) for index in indexes]
 
     return _encode(list(frame.columns), column, len(frame), schema, raws)
 
@@ -113,11 +113,12 @@ def _values(array: ArrowArray) -> list[Any]:
     try:
         values: list[Any] = array.to_pylist()
     except (pa.ArrowException, ValueError, OverflowError):
-        values = [_value(scalar) for scalar in array]
+        values = [python_value(scalar) for scalar in array]
     return values
 
 
-def _value(scalar: Any) -> Any:
+def python_value(scalar: Any) -> Any:
+    """The value of an Arrow scalar; as text, if Python has no value for it or it is not UTF-8."""
     if not isinstance(scalar, pa.Scalar):
         return scalar
     try:
@@ -138,4 +139,4 @@ def _shown(scalar: Any) -> Any:
         return [_shown(each) for each in scalar.values] if scalar.is_valid else None
     if isinstance(scalar, pa.StringScalar | pa.LargeStringScalar):
         return scalar.as_buffer().to_pybytes().decode(errors="backslashreplace") if scalar.is_valid else None
-    return _value(scalar)
+    return python_value(scalar)

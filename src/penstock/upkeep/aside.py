@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException, PythonException
 
 from penstock.errors import TooManyFailed, UnknownTopic
 from penstock.events.schema import parse_ddl
+from penstock.events.tables import python_value
 from penstock.log.partition import Offsets
 from penstock.plans.building import is_library
 from penstock.plans.collect import FrameFailed
@@ -51,6 +52,11 @@ _NOT_DATA = frozenset(
     if isinstance(each, type) and issubclass(each, OSError | MemoryError | ImportError)
 )
 """Exceptions of Python that say nothing of the record: another try may be fine."""
+_NOT_DATA_OF_OTHERS = re.compile(
+    r"\w*(MemoryError|Timeout(Error|Expired|Exception)?|Connection\w*|Operational\w*|Interface\w*|Unavailable\w*"
+    r"|URLError|HTTPError|SSLError|gaierror|herror)"
+)
+"""The same of libraries, by their usual names: only the name reaches the driver."""
 _LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _CALLED = re.compile(r"was called from\s+(?P<file>\S.*):(?P<line>\d+)")
 
@@ -77,7 +83,7 @@ def is_data_error(error: BaseException | None) -> bool:
     """Whether an error may be due to a record: one of the user's Python, or of Spark about a value (SQLSTATE 22)."""
     if isinstance(error, PythonException):
         kinds = [each.partition(":")[0].strip().rpartition(".")[2] for each in _raised(error)]
-        return bool(kinds) and _NOT_DATA.isdisjoint(kinds)
+        return bool(kinds) and not any(each in _NOT_DATA or _NOT_DATA_OF_OTHERS.fullmatch(each) for each in kinds)
     if not isinstance(error, PySparkException):
         return False
     return str(error.getSqlState() or "").startswith("22") or error.getCondition() == "USER_RAISED_EXCEPTION"
@@ -185,8 +191,8 @@ def letters(view: CompiledView, step: Step, failed: Sequence[Failed]) -> pa.Tabl
 
 def _record(part: Slice, failed: Failed) -> dict[str, object]:
     place = {failed.partition: failed.offset}
-    [row] = part.part(place, {failed.partition: failed.offset + 1}).table.to_pylist()
-    return {name: row[name] for name in row if name != "_late"}
+    table = part.part(place, {failed.partition: failed.offset + 1}).table
+    return {name: python_value(table.column(name)[0]) for name in table.schema.names if name != "_late"}
 
 
 def reason_of(error: PySparkException) -> str:

@@ -97,18 +97,34 @@ class Slice:
         return table if late == "correct" else table.filter(pc.invert(table.column("_late")))
 
     def as_known(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
-        """The rows with the types of `schema`: another process may have made numbers of the topic wider since.
+        """The rows with the types of `schema`: another process may have made whole numbers of the topic wider since.
 
         SchemaOutgrown if one of them needs that room.
         """
         wanted = pa.schema([schema.field(name) for name in rows.schema.names])
         if rows.schema.types == wanted.types:
             return rows
+        self.check_known(wanted)
         try:
             return rows.cast(wanted)
         except pa.ArrowInvalid as error:
             known, found = format_ddl(own_less(wanted)), format_ddl(self.topic.schema)
             raise SchemaOutgrown(self.topic.name, known, found, str(error)) from None
+
+    def check_known(self, known: pa.Schema) -> None:
+        """SchemaOutgrown if the topic has other types than these, unless they are wider whole numbers.
+
+        Those fit or they do not. A double made a float, or digits of a decimal cut off, would be another value.
+        """
+        now = self.topic.schema
+        for each in own_less(known):
+            found = now.field(each.name).type
+            if pa.types.is_integer(each.type) and pa.types.is_integer(found):
+                continue
+            before, after = (format_ddl(pa.schema([pa.field("column", kind)])) for kind in (each.type, found))
+            if before != after:
+                why = f"column {each.name!r} was {before.partition(' ')[2]}, and is {after.partition(' ')[2]} now"
+                raise SchemaOutgrown(self.topic.name, format_ddl(own_less(known)), format_ddl(now), why)
 
     def frame(
         self,
@@ -142,6 +158,7 @@ class Slice:
             names = [name for name in schema.names if name not in OWN_COLUMNS]
             rows = _without(self.kept(late, names), without)
             return from_arrow(spark, self.as_known(rows, arrow_schema(schema)), schema)
+        self.check_known(arrow_schema(schema))
         counts = LateCounts()
         self._late_counts.append(counts)
         frame = self.topic.read(spark, start=self.start, until=self.stop, columns=needed, late_counts=counts)

@@ -9,7 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import IntegerType, StringType
@@ -213,6 +215,50 @@ def test_too_many_records_stop_the_run(tmp_path: Path, spark: SparkSession, monk
     with lab.engine() as (engine, _), pytest.raises(TooManyFailed) as raised:
         run_stream(engine, once=True)
     assert (raised.value.view, raised.value.most) == ("it", 3)
+
+
+@pytest.mark.parametrize("small_rows", [20_000, 0], ids=["in the driver", "from files"])
+def test_a_filter_hides_no_record_that_fails(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, small_rows: int
+) -> None:
+    monkeypatch.setattr(slices, "SMALL_ROWS", small_rows)
+    sql = "SELECT name, count(*) AS c FROM orders WHERE CAST(x AS INT) >= 0 AND n = 1 GROUP BY name"
+    lab = Lab(tmp_path, one(sql), spark)
+    lab.append("orders", [{"name": "a", "x": "1", "n": 1}, {"name": "a", "x": "?"}, {"name": "a", "x": "2", "n": 1}])
+    assert lab.batch() == lab.stream(1) == {"it": [("a", 2)]}
+
+
+def test_the_letter_holds_what_python_cannot(tmp_path: Path, spark: SparkSession) -> None:
+    lab = Lab(tmp_path, one("SELECT name, 1 DIV n AS n FROM orders"), spark)
+    [partition] = lab.topics["orders"].partitions
+    far, text = pa.array([2**58], pa.timestamp("us", "UTC")), pa.array([b"\xff"], pa.binary()).view(pa.string())
+    batch = pa.record_batch({"name": ["a"], "x": text, "n": [0], "time": far}, lab.topics["orders"].schema)
+    partition.append(batch)
+    with lab.engine() as (engine, _):
+        run_stream(engine, once=True)
+    [letter] = lab.log.topic("one.it.dead").slice().to_pylist()
+    raw = json.loads(letter["raw"])
+    assert raw["x"] == "\\xff"
+    assert str(2**58) in raw["time"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "is_data"),
+    [
+        ("ValueError: no", True),
+        ("decimal.InvalidOperation: no", True),
+        ("ConnectionRefusedError: no", False),
+        ("socket.gaierror: no", False),
+        ("urllib.error.HTTPError: HTTP Error 503", False),
+        ("requests.exceptions.ConnectTimeout: no", False),
+        ("numpy._core._exceptions._ArrayMemoryError: no", False),
+        ("psycopg.OperationalError: no", False),
+    ],
+)
+def test_only_errors_of_data_count(raised: str, is_data: bool) -> None:
+    stack = 'Traceback (most recent call last):\n  File "app.py", line 3, in parsed\n    return int(text)\n'
+    error = PythonException(message=f"{stack}{raised}\n")
+    assert aside.is_data_error(error) is is_data
 
 
 @sf.udf(StringType())
