@@ -101,9 +101,6 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.penstock.small_plans": settings.small_plans,
         # Up to Spark's 48 MB of Arrow would be made objects of the driver's heap, copied into the plan and every task.
         "spark.sql.execution.arrow.localRelationThreshold": str(8 << 20),
-        # Spark would evaluate rows of the driver while it plans, in another order than it evaluates files: a filter
-        # could then hide an error of one record in a small step, and not in a large one.
-        "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
         # Sealed segments carry a checksum per page; a flipped bit is an error, never a wrong row.
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         # Hadoop sets the modes of what Spark writes, such as checkpoints, whatever the umask of the process.

@@ -217,17 +217,6 @@ def test_too_many_records_stop_the_run(tmp_path: Path, spark: SparkSession, monk
     assert (raised.value.view, raised.value.most) == ("it", 3)
 
 
-@pytest.mark.parametrize("small_rows", [20_000, 0], ids=["in the driver", "from files"])
-def test_a_filter_hides_no_record_that_fails(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, small_rows: int
-) -> None:
-    monkeypatch.setattr(slices, "SMALL_ROWS", small_rows)
-    sql = "SELECT name, count(*) AS c FROM orders WHERE CAST(x AS INT) >= 0 AND n = 1 GROUP BY name"
-    lab = Lab(tmp_path, one(sql), spark)
-    lab.append("orders", [{"name": "a", "x": "1", "n": 1}, {"name": "a", "x": "?"}, {"name": "a", "x": "2", "n": 1}])
-    assert lab.batch() == lab.stream(1) == {"it": [("a", 2)]}
-
-
 def test_the_letter_holds_what_python_cannot(tmp_path: Path, spark: SparkSession) -> None:
     lab = Lab(tmp_path, one("SELECT name, 1 DIV n AS n FROM orders"), spark)
     [partition] = lab.topics["orders"].partitions
